@@ -100,7 +100,8 @@ void add_bench_gemm(CLI::App& bench, int& code) {
       ->capture_default_str()
       ->check(size);
   c->add_option("--largest", o->largest,
-                "maximum size of the operands and the result; larger products are left out")
+                "maximum size of the operands and the result; larger products are left out, and copies of a "
+                "weight, which keep it out of the caches, take no more")
       ->capture_default_str();
   c->add_option("--trials", o->bench.trials, "number of trials")
       ->capture_default_str()

@@ -21,6 +21,7 @@ void add_tokenizer_command(CLI::App& app, int& code);
 void add_bench_command(CLI::App& app, int& code);  ///< bench, profile, doctor
 /// command: what follows -- on the command line.
 void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command);
+void add_guard_command(CLI::App& app, int& code);
 void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
 void add_finetune_command(CLI::App& app, int& code);
@@ -29,6 +30,7 @@ void add_pairs_command(CLI::App& app, int& code);
 void add_derive_commands(CLI::App& app, int& code);  ///< average, upcycle
 void add_environment_command(CLI::App& app, int& code);
 void add_reason_command(CLI::App& app, int& code);
+void add_plan_command(CLI::App& app, int& code);
 void add_shell_commands(CLI::App& app);  ///< completion, man
 
 }  // namespace ingot

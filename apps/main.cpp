@@ -36,11 +36,11 @@ Words take_command(Words& words) {
 
 /// Headings of the commands in `ingot --help`.
 constexpr std::pair<const char*, std::string_view> kHeadings[] = {
-    {"Train", " run finetune pairs data tokenizer environment launch "},
+    {"Train", " run finetune pairs data tokenizer environment launch guard "},
     {"Use a model", " generate chat serve eval reason "},
     {"Models and checkpoints", " model import export average upcycle checkpoint "},
     {"Look at runs", " report diff rollouts debug "},
-    {"Measure", " doctor bench profile kernels "},
+    {"Measure and plan", " doctor bench profile plan kernels "},
     {"Shell", " completion man "}};
 
 void group_commands(CLI::App& app) {
@@ -71,10 +71,12 @@ int run_program(const std::string& called, Words words) {
   add_pairs_command(app, code);
   add_derive_commands(app, code);
   add_launch_command(app, code, std::move(launched));
+  add_guard_command(app, code);
   add_bench_command(app, code);
   add_debug_command(app, code);
   add_environment_command(app, code);
   add_reason_command(app, code);
+  add_plan_command(app, code);
   add_shell_commands(app);
   group_commands(app);
   // The commands would inherit it if it were set before them.

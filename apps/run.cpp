@@ -23,14 +23,17 @@
 #include "comm/self_test.h"
 #include "tape/op.h"
 #include "train/memory_policy.h"
+#include "train/run_failure.h"
 #include "train/run_folder.h"
+#include "train/run_layout.h"
 
 namespace ingot {
 namespace {
 
 struct RunArguments {
   std::string recipe;
-  bool print_config = false, plan_only = false, fresh = false, verify_data = false, accept_kernels = false;
+  bool print_config = false, plan_only = false, without_data = false, fresh = false, verify_data = false,
+       accept_kernels = false;
   Rewind rewind;
   std::string kernels = "strict", memory;
   JsonOption json;
@@ -77,12 +80,16 @@ void print_next(const std::string& folder, const std::vector<Sample>& samples = 
                   shell_word(folder), typed_prompt(samples), folder));
 }
 
-int plan_recipe(const Recipe& recipe, const JsonOption& json) {
+int plan_recipe(const Recipe& recipe, const JsonOption& json, bool without_data) {
   const Preflight plan = plan_run(real_file_system(), recipe);
   json.print(plan.text, to_json(plan));
   for (const std::string& w : plan.warnings) log::warn("{}", w);
   if (!plan.shortfall.empty()) log::warn("{}; {}", plan.shortfall, plan.remedy);
-  return 0;
+  if (plan.missing.empty() || without_data) return 0;
+  std::string list;
+  for (const std::string& what : plan.missing) list += "\n  " + what;
+  throw Error("the run could not start, since it would not find:" + list,
+              "put them there, correct the recipe, or plan with --without-data");
 }
 
 int run(const RunArguments& o, const std::vector<std::string>& overrides) {
@@ -95,7 +102,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
     return 0;
   }
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
-  if (o.plan_only) return plan_recipe(recipe, o.json);
+  if (o.plan_only) return plan_recipe(recipe, o.json, o.without_data);
   StartOptions start(o.fresh ? StartMode::fresh : StartMode::resume_or_start);
   start.data = o.verify_data ? DataCheck::everything : DataCheck::changed;
   start.accept_kernels = o.accept_kernels;
@@ -137,8 +144,10 @@ void print_samples(const std::vector<Sample>& samples) {
 }
 
 /// One rank of a run; rank 0 prints.
-int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world) {
+int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world,
+               bool& trains) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
+  world.set_limits(comm_limits(recipe.parallel));
   Trainer trainer(real_file_system(), recipe, start, &world, rewind);
   log::info("{}", trainer.plan().text);
   find_slow_ranks(recipe.parallel, world);
@@ -153,6 +162,9 @@ int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewi
     return 0;
   }
   catch_interrupts();
+  trains = true;
+  RunStatus status(real_file_system(), recipe.run.folder, world.rank(), trainer.step());
+  trainer.publish(&status);
   const TrainResult r = trainer.run();
   if (!r.finished) {
     log::info("interrupted at step {}, saved; {}", r.step,
@@ -166,6 +178,16 @@ int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewi
   print_samples(r.samples);
   print_next(recipe.run.folder, r.samples);
   return 0;
+}
+
+int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world) {
+  bool trains = false;
+  try {
+    return train_rank(recipe, start, rewind, world, trains);
+  } catch (...) {
+    record_failure(real_file_system(), recipe.run.folder, world.rank(), world.step(), trains);
+    throw;
+  }
 }
 
 }  // namespace
@@ -191,6 +213,9 @@ void add_run_command(CLI::App& app, int& code) {
   CLI::Option* plan =
       c->add_flag("--plan", o->plan_only, "print the predicted memory and time of the run and exit");
   add_json_option(*c, o->json)->needs(plan);
+  c->add_flag("--without-data", o->without_data,
+              "with --plan: also where data, tokenizer or first weights are missing")
+      ->needs(plan);
   c->add_flag("--fresh", o->fresh, "start a new run; an error if the run folder already holds one");
   CLI::Option* from = c->add_option(
       "--from", o->rewind.from,

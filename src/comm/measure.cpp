@@ -92,15 +92,19 @@ double bus_factor(CommKind kind, int ranks) {
   }
 }
 
+CommMeasurement measure_kind(Communicator& c, CommKind kind, int64_t size, double seconds) {
+  const int64_t rows = kind == CommKind::barrier ? 0 : std::max<int64_t>(1, size / 4 / c.size());
+  Subject subject(c, kind, rows);
+  CommMeasurement m{kind, c.size(), rows * 4 * c.size(), time_of(c, seconds, subject), 0};
+  m.bus_bandwidth = static_cast<double>(m.bytes) / m.seconds * bus_factor(kind, c.size());
+  return m;
+}
+
 void measure_group(Communicator& c, const CommMeasureOptions& options, std::vector<CommMeasurement>& out) {
   for (const CommKind kind : kKinds)
     for (const int64_t size : options.bytes) {
       if (kind == CommKind::barrier && size != options.bytes.front()) continue;
-      const int64_t rows = kind == CommKind::barrier ? 0 : std::max<int64_t>(1, size / 4 / c.size());
-      Subject subject(c, kind, rows);
-      CommMeasurement m{kind, c.size(), rows * 4 * c.size(), time_of(c, options.seconds, subject), 0};
-      m.bus_bandwidth = static_cast<double>(m.bytes) / m.seconds * bus_factor(kind, c.size());
-      out.push_back(m);
+      out.push_back(measure_kind(c, kind, size, options.seconds));
     }
 }
 
@@ -183,6 +187,19 @@ int64_t suggested_bucket(const CommReport& report, int ranks) {
     if (m.kind == CommKind::reduce_scatter && m.ranks == ranks && m.bus_bandwidth >= 0.9 * best)
       return m.bytes;
   return 0;
+}
+
+int64_t measure_bucket(Communicator& group, double seconds) {
+  constexpr int64_t kFirst = int64_t{64} << 10, kLast = int64_t{64} << 20;
+  if (group.size() == 1) return 0;
+  int sizes = 0;
+  for (int64_t size = kFirst; size <= kLast; size *= 2) ++sizes;
+  CommReport report;
+  for (int64_t size = kFirst; size <= kLast; size *= 2)
+    report.measurements.push_back(measure_kind(group, CommKind::reduce_scatter, size, seconds / sizes));
+  auto bucket = static_cast<double>(suggested_bucket(report, group.size()));
+  group.broadcast(Tensor::of(&bucket, {1}), 0).wait();
+  return static_cast<int64_t>(bucket);
 }
 
 }  // namespace ingot

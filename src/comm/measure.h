@@ -50,4 +50,8 @@ CommReport measure_comm(World& world, const CommMeasureOptions& options);
 /// buckets of this size are large enough. 0 where it was not measured.
 int64_t suggested_bucket(const CommReport& report, int ranks);
 
+/// The same, measured here on this group, from 64 KiB to 64 MiB in about `seconds`; 0 for one rank. Called
+/// by all of its ranks, which get the same.
+int64_t measure_bucket(Communicator& group, double seconds = 0.5);
+
 }  // namespace ingot

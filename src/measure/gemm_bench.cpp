@@ -172,11 +172,11 @@ void measure(std::vector<GemmRow>& rows, const GemmBenchOptions& o, std::vector<
   }
 }
 
-/// Goes over several copies of each weight, so that they do not stay in caches.
+/// Goes over several copies of each weight, so that they do not stay in caches, as far as o.largest allows.
 void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   constexpr int64_t kMost = int64_t{1} << 28;
-  const int64_t set =
-      std::min(kMost, num_threads() * beyond_caches(cache_levels(), num_threads(), num_threads()));
+  const int64_t set = std::min(
+      {kMost, o.largest, num_threads() * beyond_caches(cache_levels(), num_threads(), num_threads())});
   Operand x(1), weights(2);
   std::vector<float> y;
   for (DecodeRow& row : rows) {

@@ -67,7 +67,7 @@ struct GemmBenchOptions {
   std::vector<int64_t> sizes{128, 256, 512, 1024, 2048};  ///< of the map, m and n
   std::vector<int64_t> depths{256, 1024};                 ///< of the map, k
   std::vector<int64_t> decode_rows{1, 8};
-  int64_t largest = int64_t{1} << 30;  ///< bytes of operands and result; larger products are left out
+  int64_t largest = int64_t{1} << 30;  ///< bytes of operands and result, and of a weight's copies
   int trials = 5;
   double seconds = 0.01;  ///< per trial, at least
 };

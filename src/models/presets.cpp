@@ -85,6 +85,15 @@ ModelConfig qwen3_moe() {  // Qwen3-30B-A3B
   return m;
 }
 
+ModelConfig qwen3_235b() {  // Qwen3-235B-A22B
+  ModelConfig m = qwen3_moe();
+  m.layers = 94;
+  m.width = 4096;
+  m.heads = 64;
+  m.moe.hidden = 1536;
+  return m;
+}
+
 ModelConfig mixtral() {  // Mixtral 8x7B
   ModelConfig m = llama(32, 4096, 32, 8, 14336);
   m.vocab = 32000;
@@ -228,6 +237,7 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
       {"mixtral", mixtral},
       {"modded-nanogpt", modded_nanogpt},
       {"qwen3-moe", qwen3_moe},
+      {"qwen3-235b", qwen3_235b},
       {"zaya1-base", [] { return zaya1(32768, 1e6); }},
       {"zaya1-8b", [] { return zaya1(131072, 5e6); }},
       {"gpt-10m",

@@ -78,6 +78,8 @@ struct Context {
   ContextForm context_form = ContextForm::heads;
   DispatchKind dispatch = DispatchKind::all_to_all;
   ReceiveCapacity receive = {};
+  /// Of dry runs: how many times the rows of an even routing come to this rank's experts.
+  double imbalance = 1;
   /// f32 rows are sent to experts and back in bf16; not with all_gather.
   bool bf16_dispatch = false;
 

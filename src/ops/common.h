@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 #include "base/parallel.h"
 #include "device/simd/row_functions.h"
@@ -59,6 +60,23 @@ inline const char* refuse_weight_types(const OpCall& call, size_t weight) {
   const bool wanted = call.d_in.size() > weight && call.d_in[weight].wanted();
   return wanted && call.d_in[weight].tensor.dtype() != DType::f32 ? "a weight gradient other than f32"
                                                                   : nullptr;
+}
+
+/// The share of a permutation's `rows` (ops/permute) that hold data: by `offsets`; where these have no
+/// memory, in a dry run, by the `expected` rows (0: all).
+inline double live_share(const Tensor& offsets, int64_t rows, double expected) {
+  if (rows == 0) return 1;
+  const auto all = static_cast<double>(rows);
+  if (offsets.data != nullptr) return static_cast<double>(rows_before_end(offsets, rows)) / all;
+  return offsets.defined() && expected > 0 ? std::min(1.0, expected / all) : 1;
+}
+/// tensor_bytes() where the inputs and outputs of these slots (bits) count that share of their bytes.
+inline double live_bytes(const OpCall& call, uint32_t inputs, uint32_t outputs, double share) {
+  double bytes = 0;
+  for (const auto& [list, slots] : {std::pair{call.in, inputs}, std::pair{call.out, outputs}})
+    for (uint32_t i = 0; i < list.size(); ++i)
+      if (list[i].defined()) bytes += static_cast<double>(list[i].bytes()) * (slots >> i & 1u ? share : 1);
+  return bytes;
 }
 
 /// Address of an element of a tensor; nullptr where the tensor is undefined.

@@ -29,6 +29,7 @@ struct RankOptions {
   bool sequence_parallel = false;
   DispatchKind dispatch = DispatchKind::all_to_all;
   ReceiveCapacity receive = {};
+  double imbalance = 1;        ///< see Context
   bool bf16_dispatch = false;  ///< see Context
   /// Consecutive world ranks that share a node; needed for a hierarchical dispatch.
   int node_ranks = 0;
@@ -103,6 +104,7 @@ class RankGroups {
     c.sequence_parallel = options_.sequence_parallel;
     c.dispatch = options_.dispatch;
     c.receive = options_.receive;
+    c.imbalance = options_.imbalance;
     c.bf16_dispatch = options_.bf16_dispatch;
   }
 

@@ -67,12 +67,20 @@ void KernelCalls::account(const Node& node, const OpCall& call, Direction direct
     p.flops[static_cast<int>(direction)] += flops;
     p.wire_bytes += wire_bytes;
   }
-  if (state_.options.observer == nullptr || !state_.has_memory()) return;
+  if (state_.options.observer == nullptr) return;
   const double bytes = forward                            ? cost.bytes
                        : weights && cost.weight_bytes > 0 ? cost.weight_bytes
                                                           : touched_bytes(call);
   state_.options.observer->ran({*node.op, state_.segment(node.segment), direction,
                                 forward && state_.in_backward, begin, end, flops, bytes, wire_bytes, call});
+}
+
+void KernelCalls::took_off(int32_t transfer) const {
+  if (state_.options.observer != nullptr) state_.options.observer->took_off(transfer);
+}
+
+void KernelCalls::landed(int32_t transfer) const {
+  if (state_.options.observer != nullptr) state_.options.observer->landed(transfer);
 }
 
 void KernelCalls::waited(Direction direction, double begin) const {
@@ -82,22 +90,23 @@ void KernelCalls::waited(Direction direction, double begin) const {
   p.seconds[static_cast<int>(direction)] += monotonic_seconds() - begin;
 }
 
-/// The call of a backward pass has only what it reads; the op's cost follows from the shapes of all.
+/// The call of a backward pass has only what it reads; the op's cost follows from the shapes of all, and
+/// from the rows that hold data where it reads how many there are.
 OpCost KernelCalls::cost_of(const Node& node, const OpCall& call, Direction direction) const {
   if (direction == Direction::forward) return node.op->cost(call);
-  const auto shapes_of = [&](const std::vector<int32_t>& ids) {
+  const auto shapes_of = [&](const std::vector<int32_t>& ids, std::span<const Tensor> read) {
     std::vector<Tensor> tensors;
-    for (const int32_t id : ids) {
-      if (id < 0) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0)
         tensors.emplace_back();
-        continue;
-      }
-      const TensorMeta& meta = state_.slots[id].meta;
-      tensors.emplace_back(nullptr, meta, DeviceKind::null);
+      else if (i < read.size() && read[i].defined())
+        tensors.push_back(read[i]);
+      else
+        tensors.emplace_back(nullptr, state_.slots[ids[i]].meta, DeviceKind::null);
     }
     return tensors;
   };
-  const std::vector<Tensor> in = shapes_of(node.inputs), out = shapes_of(node.outputs);
+  const std::vector<Tensor> in = shapes_of(node.inputs, call.in), out = shapes_of(node.outputs, call.out);
   return node.op->cost({node.attr.data(), in, out, {}, call.d_in});
 }
 

@@ -16,6 +16,9 @@ class KernelCalls {
   void run(const Node& node, OpCall& call, Direction direction);
   /// A wait for a transfer that began at `begin`, by monotonic_seconds(), is over.
   void waited(Direction direction, double begin) const;
+  /// Tells the observer that a transfer began, or is over.
+  void took_off(int32_t transfer) const;
+  void landed(int32_t transfer) const;
   /// Whether somebody looks at tensors.
   bool are_watched() const;
   /// The tensors that the node wrote: forward its outputs, backward the wanted gradients in the order of its

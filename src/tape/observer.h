@@ -19,12 +19,16 @@ struct OpRun {
   const OpCall& call;               ///< as the kernel had it, scratch included
 };
 
-/// Is called by the tape's thread, and only on devices with memory.
+/// Is called by the tape's thread. On the null device only of executions and transfers.
 class TapeObserver {
  public:
   virtual ~TapeObserver() = default;
   /// An execution is over. In the order of execution.
   virtual void ran(const OpRun&) {}
+  /// The execution that was told last began a transfer, which continues; the tape waits for it. Numbers are
+  /// the tape's.
+  virtual void took_off(int32_t) {}
+  virtual void landed(int32_t) {}
   /// False: tensor() is never called. Naming tensors takes longer than small ops do.
   virtual bool wants_tensors() const { return true; }
   /// A tensor was written. `name` is unique on the tape and the same in every run, e.g.

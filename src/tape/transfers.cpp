@@ -20,6 +20,7 @@ void Transfers::begin(Transfer t) {
   for (const int32_t id : t.received)
     pending_transfer(slots_[id], t.direction) = static_cast<int32_t>(transfers_.size());
   transfers_.push_back(std::move(t));
+  kernels_.took_off(static_cast<int32_t>(transfers_.size()) - 1);
 }
 
 /// On the null device only memory is released.
@@ -30,6 +31,7 @@ void Transfers::complete(int32_t index) {
   const double begin = monotonic_seconds();
   t.pending.wait();
   kernels_.waited(t.direction, begin);
+  kernels_.landed(index);
   for (const int32_t id : t.received) pending_transfer(slots_[id], t.direction) = -1;
   if (t.node >= 0 && kernels_.are_watched()) {
     std::vector<Tensor> tensors;

@@ -72,6 +72,9 @@ void ParallelConfig::validate(ConfigErrors& e) const {
     e.add("expert_tensor",
           "without sequence parallelism tensor ranks see the same rows and compute experts whole; set "
           "sequence = true");
+  if (report_after > abort_after)
+    e.add("report_after", "is {} s, but the run ends after abort_after = {} s: set it lower", report_after,
+          abort_after);
   validate_context(*this, e);
   validate_dispatch(*this, e);
   validate_pipeline(*this, e);

@@ -33,7 +33,7 @@ struct ParallelConfig {
   int64_t shard_ranks = 0;
   bool whole_matrices = false;
   std::string bucket = "25MiB", self_test = "4MiB";
-  double slowest_rank = 0.1;
+  double slowest_rank = 0.1, report_after = 30, abort_after = 600;
   BatchFit batch_fit = BatchFit::refuse;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -72,14 +72,22 @@ struct ParallelConfig {
     v("shard_ranks", shard_ranks, "data ranks that shard one copy; 0: all of them", up_to(bounds::kRanks));
     v("whole_matrices", whole_matrices,
       "no matrix is shared by two ranks: Muon sends nothing, shares are less even");
-    v("bucket", bucket, "gradients that are reduced at once while backward runs");
+    v("bucket", bucket,
+      "gradients that are reduced at once while backward runs; auto: the smallest size with 90 % of the "
+      "bandwidth "
+      "that is measured at the start");
     v("batch_fit", batch_fit,
       "a batch that does not divide among data ranks: refuse it, or round it down or up");
     v("self_test", self_test,
       "what each rank exchanges with others before the first step, to find slow ones; empty: no test");
     v("slowest_rank", slowest_rank, "a rank slower than this share of the median is refused", below_one());
+    v("report_after", report_after, "seconds of waiting for other ranks after which a warning names them",
+      positive(1e6));
+    v("abort_after", abort_after, "seconds of waiting for other ranks after which the run ends",
+      positive(1e6));
   }
   void validate(ConfigErrors& errors) const;
+  bool measures_bucket() const { return bucket == "auto"; }
   /// Ranks of one group that trains on its own sequences.
   int64_t ranks_per_group() const { return pipeline * context * tensor; }
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "train/engine.h"
+#include "train/phase_kind.h"
 #include "train/prepare.h"
 
 namespace ingot {
@@ -13,7 +14,7 @@ namespace ingot {
 struct LevelPlan {
   int64_t batch = 1, micro_batch = 1;  ///< sequences per step and per forward
   int64_t steps = 0;                   ///< planned: 0 where only a loss can lead here
-  double step_flops = 0;               ///< of one optimizer step, all micro-batches of a rank
+  double step_flops = 0;               ///< of one optimizer step's passes, all micro-batches of a rank
   double roofline_seconds = 0;  ///< shortest time of a step: FLOPs at peak, then optimizer bytes at bandwidth
   StepPlan micro;               ///< one micro-batch
 };
@@ -24,6 +25,7 @@ struct PhasePlan {
   int64_t tokens = 0;             ///< of the phase
   double optimizer_flops = 0;     ///< Newton-Schulz
   std::vector<LevelPlan> levels;  ///< by batch size, in order; at least one
+  SourceCost source;              ///< of what makes its batches: replies that are sampled
 };
 
 struct Preflight {
@@ -32,25 +34,38 @@ struct Preflight {
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t transient_bytes = 0;  ///< most of other ranks' weights and of unsharded gradients (full sharding)
   int64_t saved_weight_bytes = 0;  ///< masters in a checkpoint, of this rank
+  int64_t saved_elements = 0;      ///< of parameters, by this rank
   int64_t snapshot_bytes = 0;      ///< a checkpoint's copy of masters and optimizer state, kept once made
   std::vector<PhasePlan> phases;
   int64_t tokens = 0;
-  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, largest slab
+  int64_t source_bytes = 0;     ///< of the phase that sets the peak
+  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, slab and source
   int64_t process_bytes = 0;    ///< beside them: what the program had in memory before it built the model
+  int64_t total_bytes() const { return predicted_bytes + process_bytes; }
   double roofline_seconds = 0;  ///< of the whole run
   /// Names of the policy (memory_policy.h): the recipe's, and those chosen for its memory.limit.
   std::vector<std::string> recompute, offload;
   std::string policy_cost;  ///< what the chosen ones cost, in words; empty: none were chosen
   std::vector<std::string> warnings;
+  std::vector<std::string>
+      missing;                    ///< data, tokenizer and model that the recipe names and that are not there
   std::string text;               ///< the table that is printed
   std::string shortfall, remedy;  ///< why the run does not fit its memory, and what would; empty: it fits
 };
+
+/// The numbers alone, without text and shortfall: every phase, under memory.limit with activations recomputed
+/// or offloaded. `gflops`, `read_gbs`: of the machine; 0: no times.
+Preflight plan_engine(const TrainEngine& engine, double gflops, double read_gbs);
 
 /// Plans every phase. Under memory.limit, activations are recomputed or offloaded, cheapest first, until the
 /// run fits. `data` may be nullptr: not prepared yet. `process_bytes`: see Preflight. Throws Error where a
 /// source cannot fill a sequence. The machine is measured once a process (and number of threads), in about
 /// 0.1 s.
 Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t process_bytes = 0);
+
+/// The table that is printed. `data`: as in preflight().
+std::string describe_plan(const Recipe& recipe, const Model& model, const PreparedData* data,
+                          const Preflight& plan);
 
 /// All of its numbers, in bytes, seconds, FLOPs and GFLOP/s.
 std::string to_json(const Preflight& plan);
@@ -59,10 +74,14 @@ std::string to_json(const Preflight& plan);
 /// limit or the machine has.
 void require_fit(const Preflight& plan);
 
+/// The recipe with a vocabulary: model.vocab, else that of its tokenizer, else the size that a BPE tokenizer
+/// is to have. Throws Error where none says it.
+Recipe with_planned_vocabulary(FileSystem& fs, Recipe recipe);
+
 /// The preflight of a recipe as a dry run: no data is prepared, no weight allocated, nothing written; models
 /// and phases may be larger than this machine. Without prepared data the vocabulary is model.vocab, else the
 /// size that a BPE tokenizer is to have. Throws Error where neither says it, and where an explicit
-/// memory.limit cannot be met.
+/// memory.limit cannot be met. What is missing for a start is listed, not thrown.
 Preflight plan_run(FileSystem& fs, Recipe recipe);
 
 }  // namespace ingot

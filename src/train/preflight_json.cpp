@@ -32,10 +32,11 @@ Json phase_json(const PhasePlan& phase) {
 std::string to_json(const Preflight& plan) {
   Json phases = Json::array();
   for (const PhasePlan& phase : plan.phases) phases.push_back(phase_json(phase));
-  const Json memory{
-      {"predicted_bytes", plan.predicted_bytes}, {"weight_bytes", plan.weight_bytes},
-      {"gradient_bytes", plan.gradient_bytes},   {"transient_bytes", plan.transient_bytes},
-      {"optimizer_bytes", plan.optimizer_bytes}, {"checkpoint_copy_bytes", plan.snapshot_bytes}};
+  const Json memory{{"total_bytes", plan.total_bytes()},       {"process_bytes", plan.process_bytes},
+                    {"predicted_bytes", plan.predicted_bytes}, {"weight_bytes", plan.weight_bytes},
+                    {"gradient_bytes", plan.gradient_bytes},   {"transient_bytes", plan.transient_bytes},
+                    {"optimizer_bytes", plan.optimizer_bytes}, {"checkpoint_copy_bytes", plan.snapshot_bytes},
+                    {"sampling_bytes", plan.source_bytes}};
   return Json{{"tokens", plan.tokens},
               {"roofline_seconds", plan.roofline_seconds},
               {"machine_gflops", plan.peak_gflops},
@@ -47,6 +48,7 @@ std::string to_json(const Preflight& plan) {
               {"fits", plan.shortfall.empty()},
               {"shortfall", plan.shortfall},
               {"remedy", plan.remedy},
+              {"missing", plan.missing},
               {"warnings", plan.warnings},
               {"phases", phases}}
       .dump(2);

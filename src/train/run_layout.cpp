@@ -51,7 +51,7 @@ ShardOptions shards_of(const Recipe& recipe) {
   const ParallelConfig& p = recipe.parallel;
   ShardOptions o{.level = p.shard,
                  .ranks = static_cast<int>(p.shard_ranks),
-                 .bucket_bytes = parse_memory(p.bucket, "parallel.bucket"),
+                 .bucket_bytes = p.measures_bucket() ? 0 : parse_memory(p.bucket, "parallel.bucket"),
                  .whole_tensors = p.whole_matrices};
   const bool together = p.shard == ShardLevel::optimizer && recipe.optimizer.groups.matrices == "muon";
   const bool staged = p.shard == ShardLevel::full || recipe.optimizer.gradient != ValueStorage::f32;
@@ -73,6 +73,10 @@ RankOptions rank_options(const Recipe& recipe) {
           .context = p.context_form,
           .context_inner = static_cast<int>(p.context_inner),
           .shards = shards_of(recipe)};
+}
+
+CommLimits comm_limits(const ParallelConfig& p) {
+  return {.report_seconds = p.report_after, .abort_seconds = p.abort_after};
 }
 
 PipelineLayout layout_of(const ParallelConfig& p, const ModelConfig& model) {
@@ -124,6 +128,18 @@ void require_shares_of_phase(const Recipe& recipe, size_t phase) {
 
 void require_shares(const Recipe& recipe) {
   for (size_t i = 0; i < recipe.phases.size(); ++i) require_shares_of_phase(recipe, i);
+}
+
+std::vector<std::string> fit_to_ranks(Recipe& recipe, int data_ranks) {
+  recipe.parallel.data = data_ranks;
+  std::vector<std::string> changes = recipe.fit_batches();
+  require_shares(recipe);
+  return changes;
+}
+
+Recipe on_paper(Recipe recipe) {
+  if (recipe.parallel.measures_bucket()) recipe.parallel.bucket = ParallelConfig().bucket;
+  return recipe;
 }
 
 namespace {

@@ -68,7 +68,7 @@ namespace {
 /// Runs micro-batches of `tokens` tokens by the schedule of a pipeline. `reducer`: nullptr without gradients.
 void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule,
                   const PipelineStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
-                  GradientReducer* reducer = nullptr) {
+                  GradientReducer* reducer = nullptr, ScheduleObserver* observer = nullptr) {
   const RankGroups& groups = *ranks.groups;
   const int64_t row_ranks =
       groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
@@ -76,6 +76,7 @@ void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule s
   std::vector<ScheduleObserver*> observers;
   if (ranks.gatherer != nullptr && options.device != DeviceKind::null) observers.push_back(ranks.gatherer);
   if (reducer != nullptr) observers.push_back(reducer);
+  if (observer != nullptr) observers.push_back(observer);
   pipeline.run(make, tokens / row_ranks, options, arena, observers);
 }
 
@@ -133,14 +134,14 @@ double StepPlan::flops() const {
 }
 
 StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
-                   const StepRanks& ranks, int64_t micro_batches) {
+                   const StepRanks& ranks, int64_t micro_batches, const PlanObservers& observers) {
   StepPlan plan;
   const data::Batch batch = blank_batch(sequences, length);
   CountingArena arena;
   NullSink sink(model.weights());
   StepOptions o = options;
   o.profile = &plan.work;
-  o.observer = nullptr;
+  o.observer = observers.tape;
   o.check_finite = false;
   const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
@@ -156,7 +157,7 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
     plan.gathered_weight_bytes =
         WeightGatherer::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
-    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena);
+    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena, nullptr, observers.schedule);
   } else {
     plan.gathered_weight_bytes = model.weights().transient_bytes();
     Tape tape(arena, how);
@@ -180,6 +181,42 @@ void record_forward(const Model& model, const StepOptions& options, int64_t sequ
   MicroStep step(model, tape, micro_batch(batch, 0, sequences, mtp), options, {}, nullptr, running);
   step.forward(whole_model(model.config()));
   show(tape);
+}
+
+std::vector<float> logprobs(const Model& model, const StepRanks& where, const data::Batch& batch,
+                            int64_t micro_batch_rows, float logit_scale) {
+  const RankGroups* groups = where.groups;
+  const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
+                rank = groups != nullptr ? groups->batch_rank() : 0;
+  INGOT_CHECK(micro_batch_rows > 0 && batch.rows % (micro_batch_rows * ranks) == 0,
+              "{} rows in micro-batches of {} on {} ranks", batch.rows, micro_batch_rows, ranks);
+  INGOT_CHECK(groups == nullptr || groups->context().size() == 1, "context ranks share sequences");
+  const int64_t count = batch.rows / (ranks * micro_batch_rows),
+                tokens = micro_batch_rows * batch.sequence_length, first = rank * count * micro_batch_rows;
+  std::vector<float> all(batch.tokens.size(), 0.0F);
+  HeadStats stats;
+  HeapArena heap;
+  const auto step = [&](Tape& tape, int64_t b) {
+    const int64_t row = first + b * micro_batch_rows;
+    const std::span<float> place =
+        std::span(all).subspan(static_cast<size_t>(row * batch.sequence_length), static_cast<size_t>(tokens));
+    return std::make_unique<EvaluationStep>(
+        model, tape, micro_batch(batch, row, micro_batch_rows, {}, groups), stats, place, logit_scale);
+  };
+  if (where.pipe != nullptr) {
+    run_pipeline(
+        model, where, make_forward_schedule(shape_of(*where.pipe, count)),
+        [&](Tape& tape, int b) { return step(tape, b); }, tokens, {.record = false}, heap);
+  } else {
+    for (int64_t b = 0; b < count; ++b) {
+      Tape tape(heap, {.record = false});
+      step(tape, b)->forward(whole_model(model.config()), {});
+    }
+  }
+  const Tensor t = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
+  if (groups != nullptr && groups->data().size() > 1) groups->data().all_reduce(t, t).wait();
+  if (where.pipe != nullptr) where.pipe->forward().all_reduce(t, t).wait();
+  return all;
 }
 
 StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks& ranks)
@@ -279,40 +316,6 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
     step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};
-}
-
-std::vector<float> StepRunner::logprobs(const data::Batch& batch, int64_t micro_batch_rows) {
-  const RankGroups* groups = ranks_.groups;
-  const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
-                rank = groups != nullptr ? groups->batch_rank() : 0;
-  INGOT_CHECK(micro_batch_rows > 0 && batch.rows % (micro_batch_rows * ranks) == 0,
-              "{} rows in micro-batches of {} on {} ranks", batch.rows, micro_batch_rows, ranks);
-  INGOT_CHECK(groups == nullptr || groups->context().size() == 1, "context ranks share sequences");
-  const int64_t count = batch.rows / (ranks * micro_batch_rows),
-                tokens = micro_batch_rows * batch.sequence_length, first = rank * count * micro_batch_rows;
-  std::vector<float> all(batch.tokens.size(), 0.0F);
-  HeadStats stats;
-  const auto step = [&](Tape& tape, int64_t b) {
-    const int64_t row = first + b * micro_batch_rows;
-    const std::span<float> place =
-        std::span(all).subspan(static_cast<size_t>(row * batch.sequence_length), static_cast<size_t>(tokens));
-    return std::make_unique<EvaluationStep>(
-        model_, tape, micro_batch(batch, row, micro_batch_rows, {}, groups), stats, place);
-  };
-  if (ranks_.pipe != nullptr) {
-    run_pipeline(
-        model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, count)),
-        [&](Tape& tape, int b) { return step(tape, b); }, tokens, {.record = false}, heap_);
-  } else {
-    for (int64_t b = 0; b < count; ++b) {
-      Tape tape(heap_, {.record = false});
-      step(tape, b)->forward(whole_model(model_.config()), {});
-    }
-  }
-  const Tensor t = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
-  if (groups != nullptr && groups->data().size() > 1) groups->data().all_reduce(t, t).wait();
-  if (ranks_.pipe != nullptr) ranks_.pipe->forward().all_reduce(t, t).wait();
-  return all;
 }
 
 }  // namespace ingot

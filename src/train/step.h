@@ -42,14 +42,27 @@ struct StepRanks {
   WeightGatherer* gatherer = nullptr;  ///< where weights are sharded
 };
 
+/// Who is told what a plan's passes do.
+struct PlanObservers {
+  TapeObserver* tape = nullptr;
+  ScheduleObserver* schedule = nullptr;  ///< of a pipeline
+};
+
 /// Runs what this rank has of one micro-batch of `sequences` x `length` tokens on the null device; in a
 /// pipeline, of a step of `micro_batches` of them.
 StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
-                   const StepRanks& ranks = {}, int64_t micro_batches = 1);
+                   const StepRanks& ranks = {}, int64_t micro_batches = 1,
+                   const PlanObservers& observers = {});
 
 /// Records the forward pass of one micro-batch on the null device and shows its tape.
 void record_forward(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
                     const std::function<void(const Tape&)>& show);
+
+/// Forward only: the log-probability of every target of a batch, which is the whole one on every rank; [B*S],
+/// 0 where there is no target. Rows are run `micro_batch` at a time. All ranks return the same. Not for
+/// context ranks, which share sequences. logit_scale: Objective::logit_scale.
+std::vector<float> logprobs(const Model& model, const StepRanks& ranks, const data::Batch& batch,
+                            int64_t micro_batch, float logit_scale = 1);
 
 class StepRunner {
  public:
@@ -62,10 +75,10 @@ class StepRunner {
   /// Forward only: the sum of -logprob over the valid targets that this rank has of these sequences, and
   /// their number. In a pipeline the last stage has them, the others have zeros.
   std::pair<double, int64_t> evaluate(const data::Batch& batch);
-  /// Forward only: the log-probability of every target of a batch, which is the whole one on every rank, in
-  /// the bits of run(); [B*S], 0 where there is no target. Rows are run `micro_batch` at a time. All ranks
-  /// return the same. Not for context ranks, which share sequences.
-  std::vector<float> logprobs(const data::Batch& batch, int64_t micro_batch);
+  /// logprobs() of this model, in the bits of run().
+  std::vector<float> logprobs(const data::Batch& batch, int64_t micro_batch) {
+    return ingot::logprobs(model_, ranks_, batch, micro_batch);
+  }
   /// Planned activation memory of the step; 0 before the first run.
   int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
   /// Buffers that did not fit the plan, in the present memory.

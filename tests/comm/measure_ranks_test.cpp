@@ -58,6 +58,18 @@ TEST(MeasureComm, ABucketIsTheSmallestSizeNearTheBestBandwidth) {
   EXPECT_EQ(suggested_bucket(r, 8), 0);
 }
 
+TEST(MeasureComm, ABucketIsMeasuredOnItsGroup) {
+  std::vector<int64_t> found(3);
+  run_ranks(3, [&](ThreadRank& self) {
+    const auto group = self.group("data", {0, 1, 2});
+    found[static_cast<size_t>(self.rank())] = measure_bucket(*group, 0.1);
+  });
+  EXPECT_GE(found[0], int64_t{60} << 10);
+  EXPECT_LE(found[0], int64_t{64} << 20);
+  EXPECT_EQ(found, std::vector<int64_t>(3, found[0])) << "all ranks get the same";
+  EXPECT_EQ(measure_bucket(*self_communicator("data")), 0);
+}
+
 TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   const test::TempDir folder;
   const auto r = run_process({INGOT_BINARY, "bench", "comm", "--ranks", "2,3", "--smallest", "4KiB",
@@ -73,8 +85,8 @@ TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   EXPECT_EQ(json["buckets"].size(), 2u);
   EXPECT_EQ(json["speeds"].size(), 3u);
   const std::string page = real_file_system().read(folder / "comm.html");
-  for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks", "&quot;bytes&quot;:true",
-                           "A barrier takes", "rank 2", "</html>"})
+  for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks",
+                           "&quot;log2&quot;:&quot;bytes&quot;", "A barrier takes", "rank 2", "</html>"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
   for (const char* not_finite : {"inf,", "nan", "-inf"})
     EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;

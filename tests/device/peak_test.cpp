@@ -4,6 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+#include <vector>
+
 #include "device/simd/isa.h"
 
 namespace ingot::peak_test {
@@ -21,6 +27,23 @@ TEST(Peak, IsPlausibleOnEveryInstructionSet) {
     EXPECT_LT(dot, 1000.0) << isa_name(isa);  // two products a lane
   }
   force_isa(before);
+}
+
+/// Twice as many threads as cores: what each reaches adds up to the machine's, not to more.
+TEST(Peak, RatesOfThoseThatShareCoresAddUpToTheMachines) {
+  if (std::getenv("INGOT_LONG_TESTS") == nullptr)
+    GTEST_SKIP() << "set INGOT_LONG_TESTS=1, on a machine that does nothing else";
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  double alone = 0, least = 1e300;  // interleaved: a host's other guests come and go
+  for (int trial = 0; trial < 5; ++trial) {
+    alone = std::max(alone, shared_fma_gflops(0.05, cores));
+    std::vector<double> rates(static_cast<size_t>(2 * cores));
+    std::vector<std::jthread> together;
+    for (double& rate : rates) together.emplace_back([&rate] { rate = shared_fma_gflops(0.05, 1); });
+    together.clear();
+    least = std::min(least, std::accumulate(rates.begin(), rates.end(), 0.0));
+  }
+  EXPECT_LT(least, 1.3 * alone);  // each alone would measure twice of it
 }
 
 TEST(Peak, BandwidthIsPlausible) {

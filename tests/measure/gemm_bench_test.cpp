@@ -132,7 +132,7 @@ TEST(BenchGemm, MeasuresEveryPartAndWritesThem) {
   const test::TempDir folder;
   const auto r =
       bench({"zaya-tiny", "--batch=2", "--length=16", "--vocab=100", "--trials=2", "--seconds=1e-5",
-             "--band=4", "--sizes=16,40", "--depths=24", "--rows=1", "--largest=64MiB", "--model.layers=2",
+             "--band=4", "--sizes=16,40", "--depths=24", "--rows=1", "--largest=2MiB", "--model.layers=2",
              "--json", folder / "gemm.json", "--html", folder / "gemm.html"});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   for (const char* text :
@@ -174,7 +174,7 @@ TEST(BenchGemm, TakesRecipesAndRefusesOthers) {
   const test::TempDir folder;
   test::write_text(folder / "recipe.toml",
                    test::tiny_recipe(folder / "run", folder / "data", folder / "text.txt"));
-  const std::vector<std::string> quick{"--trials=1", "--seconds=1e-5", "--parts=model"};
+  const std::vector<std::string> quick{"--trials=1", "--seconds=1e-5", "--parts=model", "--largest=2MiB"};
   const auto run = [&](std::vector<std::string> some) {
     some.insert(some.end(), quick.begin(), quick.end());
     return bench(some);

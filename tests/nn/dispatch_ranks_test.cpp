@@ -360,8 +360,9 @@ TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
   });
 }
 
-/// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, 16
-/// tokens from each rank.
+/// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, from
+/// each rank 16 tokens with 18 choices. So the first rank gets 9 tokens with two choices each, the second
+/// one 16.
 TEST(Dispatchers, ChoicesBeyondTheCapacityAreDroppedOrAnError) {
   const ReceiveCapacity drop{.factor = 1, .drop = true};
   ModelConfig o = model_of(0, false);
@@ -369,7 +370,8 @@ TEST(Dispatchers, ChoicesBeyondTheCapacityAreDroppedOrAnError) {
   run_ranks(4, [&](ThreadRank& self) {
     const Groups groups(self, 2);
     std::vector<int32_t> kept = forced(Routing::first_rank, self.rank(), kTopK);
-    std::fill(kept.begin() + 16 * kTopK, kept.end(), -1);
+    for (size_t i = 0; i < kept.size(); ++i)
+      if (i / kTopK >= (kept[i] < 2 ? 9u : 16u)) kept[i] = -1;
     for (const Precision& precision : {Precision::f64(), Precision::f32(), Precision::bf16()}) {
       const LayerRun bounded =
           run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {drop});
@@ -378,8 +380,8 @@ TEST(Dispatchers, ChoicesBeyondTheCapacityAreDroppedOrAnError) {
       EXPECT_EQ(bounded.y, expected.y) << name_of(precision.compute);
       EXPECT_EQ(bounded.d_h, expected.d_h) << name_of(precision.compute);
       EXPECT_EQ(bounded.gradients, expected.gradients) << name_of(precision.compute);
-      EXPECT_EQ(bounded.dropped, 8 * kTopK);
-      const ReceiveCapacity roomy{.factor = 2, .drop = true};
+      EXPECT_EQ(bounded.dropped, (24 - 9) * 2 + (24 - 16));
+      const ReceiveCapacity roomy{.factor = 3, .drop = true};
       const LayerRun all =
           run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank, {roomy});
       EXPECT_TRUE(all == run_layer(o, precision, groups, DispatchKind::all_to_all, Routing::first_rank));
@@ -402,6 +404,10 @@ TEST(Dispatchers, ChoicesBeyondTheCapacityAreDroppedOrAnError) {
   EXPECT_NE(message(DispatchKind::all_to_all, {.factor = 1}).find("gets 96 rows, its capacity is 64"),
             std::string::npos)
       << message(DispatchKind::all_to_all, {.factor = 1});
+  const std::string choices = message(DispatchKind::all_to_all, {.factor = 2});
+  EXPECT_NE(choices.find("192 choices came for the experts of this rank, which has a capacity of 144"),
+            std::string::npos)
+      << choices;
   EXPECT_NE(message(DispatchKind::all_gather, {.factor = 1}).find("it has no capacity"), std::string::npos);
 }
 

@@ -10,18 +10,12 @@
 #include "models/decoder.h"
 #include "optim/optimizer.h"
 #include "support/small_models.h"
+#include "support/support.h"
 #include "train/step.h"
 
 namespace ingot::init_test {
 
-std::string message_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return std::string(e.what()) + " | " + e.hint();
-  }
-  return "";
-}
+using test::message_of;
 
 std::vector<float> values_of(const ParameterSpec& spec, const Placement& placement = {}) {
   const Shape shape = local_shape(spec, placement);

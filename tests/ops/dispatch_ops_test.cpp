@@ -60,6 +60,19 @@ TEST(Permute, ThereAndBack) {
         c.finite_differences = tokens <= 7;
         check_op(c);
       }
+      if (k <= 2) {  // enough for what comes, less than all choices
+        OpCase c;
+        c.name = fmt::format("permute {}x{} k={} {} with a capacity", tokens, width, k, name_of(type));
+        c.op = &permute_op();
+        const auto here =
+            std::count_if(m.ids.begin(), m.ids.end(), [](int32_t id) { return id == 1 || id == 2; });
+        c.attr = c.attr_double = AttrBox(PermuteAttr{.first = 1, .experts = 2, .capacity = here + 1});
+        c.inputs = {{.meta = {Shape{tokens, width}, type}, .row_indexed = true},
+                    {.meta = {Shape{tokens, k}, DType::f32}, .row_indexed = true},
+                    {.meta = {Shape{tokens, k}, DType::i32}, .ints = m.ids, .row_indexed = true}};
+        c.finite_differences = tokens <= 7;
+        check_op(c);
+      }
       const int64_t most = 90;  // capacity of one expert: all tokens
       for (const PermuteAttr attr : {PermuteAttr{0, 5, most, false}, PermuteAttr{1, 3, most, true}}) {
         auto ids = m.ids;

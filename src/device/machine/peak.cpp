@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/parallel.h"
 #include "device/machine/memory_rate.h"
 #include "device/machine/peak_kernels.h"
@@ -66,6 +67,34 @@ double fma_peak_gflops(int threads) {
 
 double dot_peak_gflops(int threads) {
   return sustained_gflops(dot_loop(), threads);
+}
+
+double shared_fma_gflops(double seconds, int threads) {
+  if (threads <= 0) threads = num_threads();
+  const FlopLoop loop = fma_loop();
+  std::atomic<int64_t> flops{0};
+  const double end = monotonic_seconds() + seconds, begin = end - seconds;
+  round_times(threads, 1, [&](int, int) {
+    constexpr int64_t kSteps = 20'000;
+    float sink[4] = {0.5f, 0.25f, 0.0f, 0.0f};
+    while (monotonic_seconds() < end) flops += loop(kSteps, sink) * kSteps;
+  });
+  return static_cast<double>(flops) / (monotonic_seconds() - begin) * 1e-9;
+}
+
+double shared_read_gbs(double seconds, int threads) {
+  if (threads <= 0) threads = num_threads();
+  constexpr int64_t kBytes = int64_t{48} << 20;
+  MemoryBench bench(threads, kBytes);
+  const double end = monotonic_seconds() + seconds;
+  double bytes = 0, time = 0;
+  while (monotonic_seconds() < end) {
+    const double begin = monotonic_seconds();
+    const double rate = bench.rate(MemoryPass::read, threads, kBytes, 0.25 * seconds);
+    const double took = monotonic_seconds() - begin;
+    bytes += rate * took, time += took;
+  }
+  return bytes / time * 1e-9;
 }
 
 MachinePeak machine_peak(int threads) {

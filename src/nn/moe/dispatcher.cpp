@@ -32,24 +32,31 @@ double balanced_rows(double tokens, double k, double experts, double local) {
   return tokens * (1 - elsewhere);
 }
 
+/// A capacity per sender: a multiple of the balanced load.
+int64_t capacity_of(double factor, double balanced) {
+  return static_cast<int64_t>(std::ceil(factor * balanced));
+}
+
 /// One hop: tokens are grouped by the ranks of a group, each is sent once to each of its ranks, and its sums
 /// return.
 class Hop {
  public:
-  Hop(Communicator& group, const GroupByRankAttr& grouping, double balanced_rows,
+  /// `balanced_rows`, `balanced_choices`: from one sender to one rank in an even routing.
+  Hop(Communicator& group, const GroupByRankAttr& grouping, double balanced_rows, double balanced_choices,
       const ReceiveCapacity& receive)
       : group_(&group),
         grouping_(grouping),
         balanced_rows_(balanced_rows),
+        choices_from_each_(capacity_of(receive.factor, balanced_choices)),
         rows_out_(balanced_rows * (grouping.ranks - 1)),
         receive_(receive) {}
 
   /// `blocks`: see ops/group_by_rank; arrived tokens keep that order.
   Tokens prepare_dispatch(Context& c, const Tokens& t, const Value& blocks = {}) {
     int64_t from_each = t.h_TD.dim(0);  // each sender has as many tokens, and sends each once
-    if (receive_.factor > 0)
-      from_each = std::min(from_each, static_cast<int64_t>(std::ceil(receive_.factor * balanced_rows_)));
-    if (receive_.factor > 0 && receive_.drop) grouping_.bound = from_each;
+    if (receive_.factor > 0) from_each = std::min(from_each, capacity_of(receive_.factor, balanced_rows_));
+    if (receive_.factor > 0 && receive_.drop)
+      grouping_.bound = from_each, grouping_.choices = choices_from_each_;
     capacity_ = grouping_.ranks * from_each;
     sent_ = group_by_rank(c.tape, grouping_, t.h_TD, t.probs_TK, t.ids_TK, blocks);
     Tokens out{std::move(sent_.rows_SD), std::move(sent_.probs_SK), std::move(sent_.ids_SK)};
@@ -64,6 +71,8 @@ class Hop {
   }
   /// How many choices were not sent; absent without a capacity.
   Value dropped() const { return grouping_.bound > 0 ? sent_.dropped : Value(); }
+  /// The most choices that come from all; 0: no bound.
+  int64_t choice_capacity() const { return grouping_.ranks * choices_from_each_; }
   /// How many tokens came from each rank.
   const Value& received() const { return received_; }
   Value combine(Context& c, const Value& sums_AD) {
@@ -78,7 +87,9 @@ class Hop {
   Communicator* group_;
   GroupByRankAttr grouping_;
   int64_t capacity_ = 0, slots_ = 0;  ///< rows received at most; rows of the send buffer
-  double balanced_rows_, rows_out_;
+  double balanced_rows_;
+  int64_t choices_from_each_;
+  double rows_out_;
   ReceiveCapacity receive_;
   RankRows sent_;  ///< its maps; the rows themselves were passed on
   Value received_;
@@ -96,6 +107,7 @@ class AllToAllDispatcher final : public Dispatcher {
   std::vector<Value> dropped() const override { return {hop_.dropped()}; }
 
  private:
+  int64_t choice_capacity() const override { return hop_.choice_capacity(); }
   Hop hop_;
 };
 
@@ -117,17 +129,24 @@ class HierarchicalDispatcher final : public Dispatcher {
   std::vector<Value> dropped() const override { return {across_.dropped(), inside_.dropped()}; }
 
  private:
+  int64_t choice_capacity() const override { return inside_.choice_capacity(); }
   Hop across_, inside_;
 };
 
 }  // namespace
 
-Permutation Dispatcher::finish_dispatch(Context& c, const Tokens& a) const {
+Permutation Dispatcher::finish_dispatch(Context& c, const Tokens& a) {
+  const int64_t tokens = a.ids_TK.dim(0), k = a.ids_TK.dim(1);
+  // A token chooses an expert once.
+  if (k > local_.experts) local_.capacity = tokens * local_.experts;
+  if (const int64_t most = choice_capacity();
+      most > 0 && most < tokens * std::min<int64_t>(k, local_.experts))
+    local_.capacity = most;
   return permute(c.tape, local_, a.h_TD, a.probs_TK, a.ids_TK);
 }
 
 Value Dispatcher::prepare_combine(Context& c, const Value& out_RD, const Permutation& p) const {
-  return unpermute(c.tape, c.precision().compute, out_RD, p.row_TK, p.token_R, p.offsets);
+  return unpermute(c.tape, c.precision().compute, out_RD, p.row_TK, p.token_R, p.offsets, local_.expected);
 }
 
 std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSizes& sizes, bool pad) {
@@ -140,7 +159,8 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
   if (experts % placement.expert_size != 0)
     fail("{} experts do not divide among {} expert ranks", experts, placement.expert_size);
   const auto all = static_cast<int32_t>(experts), each = all / placement.expert_size;
-  const PermuteAttr local{placement.expert_rank * each, each, sizes.bound * size, pad};
+  PermuteAttr local{placement.expert_rank * each, each, sizes.bound * size, pad};
+  if (size > 1) local.expected = c.imbalance * static_cast<double>(copies * sizes.tokens * sizes.top_k);
   if (size > 1 && c.dispatch == DispatchKind::all_gather && (c.receive.factor > 0 || c.bf16_dispatch))
     throw Error(c.bf16_dispatch
                     ? "a dispatch by all_gather sends rows in their own type, not in bf16"
@@ -152,7 +172,8 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
   const int nodes = c.expert_across != nullptr ? c.expert_across->size() : 1, per_node = size / nodes;
   if (c.dispatch == DispatchKind::all_to_all || nodes == 1 || per_node == 1)
     return std::make_unique<AllToAllDispatcher>(
-        local, Hop(*c.expert, {size, all, copies}, balanced_rows(tokens, k, all, each), c.receive));
+        local, Hop(*c.expert, {size, all, copies}, balanced_rows(tokens, k, all, each),
+                   tokens * k / placement.expert_size, c.receive));
   if (per_node % copies != 0)
     throw Error(
         fmt::format(
@@ -160,9 +181,11 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
             copies, per_node),
         "choose fewer expert tensor ranks, or another form of dispatch");
   const int32_t on_node = all / nodes;
-  Hop across(*c.expert_across, {nodes, all, 1}, balanced_rows(tokens, k, all, on_node), c.receive);
+  Hop across(*c.expert_across, {nodes, all, 1}, balanced_rows(tokens, k, all, on_node), tokens * k / nodes,
+             c.receive);
   Hop inside(*c.expert_inside, {per_node, on_node, copies, c.expert_across->rank() * on_node},
-             balanced_rows(tokens * nodes, k, all, each), c.receive);
+             balanced_rows(tokens * nodes, k, all, each), tokens * nodes * k / placement.expert_size,
+             c.receive);
   return std::make_unique<HierarchicalDispatcher>(local, std::move(across), std::move(inside));
 }
 

@@ -47,16 +47,21 @@ class Dispatcher {
   virtual ~Dispatcher() = default;
   virtual Tokens prepare_dispatch(Context& c, const Tokens& local) = 0;
   virtual Tokens dispatch(Context& c, const Tokens& prepared) = 0;
-  Permutation finish_dispatch(Context& c, const Tokens& arrived) const;
+  Permutation finish_dispatch(Context& c, const Tokens& arrived);
   Value prepare_combine(Context& c, const Value& out_RD, const Permutation& p) const;
   virtual Value combine(Context& c, const Value& sums_AD) = 0;
   virtual Value finish_combine(Context& c, const Value& parts_SD) = 0;
   /// After dispatch: how many choices exceeded a receive capacity, one value per hop that has one; some may
   /// be absent.
   virtual std::vector<Value> dropped() const { return {}; }
+  /// How many rows an even routing brings to the local experts, times Context::imbalance; for costs of dry
+  /// runs. After finish_dispatch.
+  double expected_rows() const { return local_.expected; }
 
  protected:
   explicit Dispatcher(const PermuteAttr& local) : local_(local) {}
+  /// The most choices that a receive capacity lets in; 0: no bound. After dispatch.
+  virtual int64_t choice_capacity() const { return 0; }
 
  private:
   PermuteAttr local_;  ///< the local experts

@@ -193,9 +193,11 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
   for (const Value& dropped : dispatcher->dropped())
     if (dropped.defined()) c.tape.metric("router_dropped", layer, Reduce::sum, dropped);
   c.tape.begin_segment("experts", layer);
-  Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets);
-  Value act_RF = activation(c.tape, {kind_, type}, up_RF, p.p_R, p.offsets);
-  Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets);
+  const double expected = dispatcher->expected_rows();
+  Value up_RF = grouped_linear(c.tape, type, p.rows_RD, c.param(gate_up_), p.offsets, expected);
+  Value act_RF =
+      activation(c.tape, {.kind = kind_, .out = type, .expected = expected}, up_RF, p.p_R, p.offsets);
+  Value out_RD = grouped_linear(c.tape, type, act_RF, c.param(down_), p.offsets, expected);
   c.tape.begin_segment("combine", layer);
   return dispatcher->finish_combine(c, dispatcher->combine(c, dispatcher->prepare_combine(c, out_RD, p)));
 }

@@ -18,8 +18,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 }
 
 OpCost cost(const OpCall& call) {
-  const auto n = static_cast<double>(call.in[0].numel());
-  return {10 * n, 20 * n, 0, tensor_bytes(call)};
+  const double share = live_share(call.in[2], call.in[0].dim(0), call.attr<ActivationAttr>().expected);
+  const double n = share * static_cast<double>(call.in[0].numel());
+  return {10 * n, 20 * n, 0, live_bytes(call, slot_bit(0) | slot_bit(1), slot_bit(0), share)};
 }
 
 LiveRows live_rows(const OpCall& call) {

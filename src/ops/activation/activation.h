@@ -30,7 +30,8 @@ constexpr bool is_gated(ActivationKind k) {
 struct ActivationAttr {
   ActivationKind kind = ActivationKind::gelu;
   DType out = DType::f32;
-  SoftCap cap = {};  ///< of soft_cap
+  SoftCap cap = {};     ///< of soft_cap
+  double expected = 0;  ///< see PermuteAttr
 };
 
 Value activation(Tape& tape, const ActivationAttr& attr, const Value& x, const Value& p_T = {},

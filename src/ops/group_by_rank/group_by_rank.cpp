@@ -53,6 +53,36 @@ std::vector<int32_t> ranks_of(const GroupByRankAttr& a, const int32_t* ids, int6
   return ranks;
 }
 
+bool is_on(const GroupByRankAttr& a, int32_t rank, int32_t id) {
+  return id >= 0 && a.rank_of(id) == rank - rank % a.copies;
+}
+
+int64_t choices_on(const GroupByRankAttr& a, int32_t rank, const int32_t* ids, int64_t k) {
+  return std::count_if(ids, ids + k, [&](int32_t id) { return is_on(a, rank, id); });
+}
+
+/// What the ranks have got so far.
+class Taken {
+ public:
+  explicit Taken(const GroupByRankAttr& a) : a_(a), got_(static_cast<size_t>(a.ranks)) {}
+  /// Whether the next token, one of `rank`'s, still goes there.
+  bool take(int32_t rank, const int32_t* ids, int64_t k) {
+    auto& [rows, choices] = got_[static_cast<size_t>(rank)];
+    if (a_.bound > 0 && rows >= a_.bound) return false;
+    const int64_t more = a_.choices > 0 ? choices_on(a_, rank, ids, k) : 0;
+    if (a_.choices > 0 && choices + more > a_.choices) return false;
+    ++rows, choices += more;
+    return true;
+  }
+
+ private:
+  struct Got {
+    int64_t rows = 0, choices = 0;
+  };
+  const GroupByRankAttr& a_;
+  std::vector<Got> got_;
+};
+
 /// The block of every token.
 std::vector<int64_t> blocks_of(const Tensor& blocks, int64_t tokens) {
   std::vector<int64_t> block(static_cast<size_t>(tokens), 0);
@@ -116,25 +146,21 @@ void build_rank_map(const OpCall& call) {
   std::fill(token, token + call.out[4].numel(), -1);
   std::fill(row, row + call.out[5].numel(), -1);
   std::vector<int32_t> next(static_cast<size_t>(a.ranks) + 1, 0);
-  const auto full = [&](int32_t rows) { return a.bound > 0 && rows >= a.bound; };
+  Taken counted(a);
   for (int64_t t = 0; t < tokens; ++t)
     for (const int32_t r : ranks_of(a, ids + t * k, k)) {
-      int32_t& rows = next[static_cast<size_t>(r) + 1];
-      if (full(rows)) continue;
-      ++rows;
+      if (!counted.take(r, ids + t * k, k)) continue;
+      ++next[static_cast<size_t>(r) + 1];
       ++count[r * blocks + block[static_cast<size_t>(t)]];
     }
   std::partial_sum(next.begin(), next.end(), next.begin());
-  const std::vector<int32_t> begin = next;
+  Taken taken(a);
   int64_t dropped = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     int32_t* slot = row + t * most;
     for (const int32_t r : ranks_of(a, ids + t * k, k)) {
-      const auto on = [&](int64_t j) {
-        return ids[t * k + j] >= 0 && a.rank_of(ids[t * k + j]) == r - r % a.copies;
-      };
-      if (full(next[static_cast<size_t>(r)] - begin[static_cast<size_t>(r)])) {
-        for (int64_t j = 0; j < k && r % a.copies == 0; ++j) dropped += on(j);
+      if (!taken.take(r, ids + t * k, k)) {
+        if (r % a.copies == 0) dropped += choices_on(a, r, ids + t * k, k);
         ++slot;
         continue;
       }
@@ -142,7 +168,7 @@ void build_rank_map(const OpCall& call) {
       token[to] = static_cast<int32_t>(t);
       *slot++ = to;
       for (int64_t j = 0; j < k; ++j)
-        if (on(j)) kept[to * k + j] = ids[t * k + j];
+        if (is_on(a, r, ids[t * k + j])) kept[to * k + j] = ids[t * k + j];
     }
   }
   *call.out[6].as<float>() = static_cast<float>(dropped);

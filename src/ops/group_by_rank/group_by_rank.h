@@ -10,6 +10,8 @@
 //
 //   bound     > 0: a rank gets at most that many rows, so S = min(T M, n bound); choices of later tokens are
 //             not sent
+//   choices   > 0: nor does a rank get more choices than that: a token's row with more than are left is not
+//   sent
 //   blocks    (i32 [B], optional) x consists of B blocks of these numbers of tokens, then tokens without
 //             choices; rows_per_rank is then [n, B]
 //
@@ -32,6 +34,7 @@ struct GroupByRankAttr {
   int32_t copies = 1;   ///< c, divides n
   int32_t first = 0;    ///< of the experts
   int64_t bound = 0;    ///< 0: none
+  int64_t choices = 0;  ///< 0: no bound
 
   /// The first of c.
   int32_t rank_of(int32_t expert) const { return (expert - first) / (experts / (ranks / copies)) * copies; }

@@ -20,9 +20,10 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 }
 
 OpCost cost(const OpCall& call) {
-  const double product = 2.0 * static_cast<double>(call.in[0].dim(0)) *
+  const double share = live_share(call.in[2], call.in[0].dim(0), call.attr<GroupedLinearAttr>().expected);
+  const double product = 2.0 * share * static_cast<double>(call.in[0].dim(0)) *
                          static_cast<double>(call.in[1].dim(1)) * static_cast<double>(call.in[1].dim(2));
-  return {product, product, product, tensor_bytes(call)};
+  return {product, product, product, live_bytes(call, slot_bit(0), slot_bit(0), share)};
 }
 
 LiveRows live_rows(const OpCall& call) {
@@ -119,9 +120,10 @@ const Op& grouped_linear_op() {
   return op;
 }
 
-Value grouped_linear(Tape& tape, DType out, const Value& x_RK, const Value& weight_ENK,
-                     const Value& offsets) {
-  return tape.apply(grouped_linear_op(), GroupedLinearAttr{out}, {x_RK, weight_ENK, offsets}).front();
+Value grouped_linear(Tape& tape, DType out, const Value& x_RK, const Value& weight_ENK, const Value& offsets,
+                     double expected) {
+  return tape.apply(grouped_linear_op(), GroupedLinearAttr{out, expected}, {x_RK, weight_ENK, offsets})
+      .front();
 }
 
 }  // namespace ingot

@@ -11,9 +11,11 @@ namespace ingot {
 
 struct GroupedLinearAttr {
   DType out = DType::f32;
+  double expected = 0;  ///< see PermuteAttr
 };
 
-Value grouped_linear(Tape& tape, DType out, const Value& x_RK, const Value& weight_ENK, const Value& offsets);
+Value grouped_linear(Tape& tape, DType out, const Value& x_RK, const Value& weight_ENK, const Value& offsets,
+                     double expected = 0);
 
 const Op& grouped_linear_op();
 Kernel grouped_linear_reference();

@@ -16,7 +16,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<PermuteAttr>();
   INGOT_CHECK(a.bound >= 0 && (a.bound > 0 || !a.pad || ids.numel() == 0), "pad to a bound of {}", a.bound);
   const int64_t bounded = a.experts * a.bound;
-  const int64_t rows = a.pad ? bounded : a.bound > 0 ? std::min(ids.numel(), bounded) : ids.numel();
+  int64_t rows = a.pad ? bounded : a.bound > 0 ? std::min(ids.numel(), bounded) : ids.numel();
+  if (a.capacity > 0 && !a.pad) rows = std::min(rows, a.capacity);
   out[0] = {Shape{rows, x.dim(1)}, x.dtype()};
   out[1] = {Shape{rows}, probs.dtype()};
   out[2] = {Shape{a.experts + 1}, DType::i32};
@@ -25,7 +26,8 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 }
 
 OpCost cost(const OpCall& call) {
-  return {0, 2.0 * static_cast<double>(call.in[0].numel()), 0, tensor_bytes(call)};
+  const double share = live_share(call.out[2], call.out[0].dim(0), call.attr<PermuteAttr>().expected);
+  return {0, 2.0 * static_cast<double>(call.in[0].numel()), 0, live_bytes(call, 0, slot_bit(0), share)};
 }
 
 LiveRows live_rows(const OpCall& call) {
@@ -36,6 +38,7 @@ LiveRows live_rows(const OpCall& call) {
 std::string print(const void* attr_data) {
   const auto& a = *static_cast<const PermuteAttr*>(attr_data);
   std::string text = fmt::format("experts {}..{}", a.first, a.first + a.experts - 1);
+  if (a.capacity > 0) text += fmt::format(" capacity {}", a.capacity);
   if (a.bound > 0) text += fmt::format(" {} {} rows", a.pad ? "padded to" : "at most", a.bound);
   return text;
 }
@@ -45,6 +48,12 @@ void infer_back(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(rows.shape().rank() == 2 && row.shape().rank() == 2 && token.shape() == Shape{rows.dim(0)},
               "rows {} map {}", rows.meta.str(), row.meta.str());
   out[0] = {Shape{row.dim(0), rows.dim(1)}, call.attr<UnpermuteAttr>().out};
+}
+
+OpCost cost_back(const OpCall& call) {
+  const double share = live_share(call.in[3], call.in[0].dim(0), call.attr<UnpermuteAttr>().expected);
+  const double added = static_cast<double>(call.in[0].numel()) * share;
+  return {0, 2.0 * added, 0, live_bytes(call, slot_bit(0) | slot_bit(2), 0, share)};
 }
 
 LiveRows live_rows_back(const OpCall& call) {
@@ -106,7 +115,7 @@ void backward_back(const OpCall& call) {
 }  // namespace
 
 void build_row_map(const OpCall& call) {
-  const auto& [first, experts, bound, pad] = call.attr<PermuteAttr>();
+  const auto& [first, experts, bound, pad, capacity, expected] = call.attr<PermuteAttr>();
   const int64_t slots = call.in[2].numel(), k = call.in[2].dim(1);
   const auto* ids = call.in[2].as<int32_t>();
   auto *offsets = call.out[2].as<int32_t>(), *token = call.out[3].as<int32_t>(),
@@ -121,6 +130,10 @@ void build_row_map(const OpCall& call) {
                 offsets[e + 1], bound);
     offsets[e + 1] = offsets[e] + (pad ? static_cast<int32_t>(bound) : offsets[e + 1]);
   }
+  if (offsets[experts] > call.out[3].numel())
+    throw Error(fmt::format("{} choices came for the experts of this rank, which has a capacity of {}",
+                            offsets[experts], call.out[3].numel()),
+                "raise the dispatch capacity, allow drops, or balance the routers");
   std::vector<int32_t> next(offsets, offsets + experts);
   std::fill(token, token + call.out[3].numel(), -1);
   for (int64_t s = 0; s < slots; ++s) {
@@ -158,7 +171,7 @@ const Op& unpermute_op() {
       .outputs = {{"y"}},
       .reads = always<BackwardReads{.input_in = slot_bit(2) | slot_bit(3)}>,
       .infer = infer_back,
-      .cost = cost,
+      .cost = cost_back,
       .print = print_back,
       .kernels = {{"cpu", refuse_other_floats, forward_back, backward_back, nullptr}, unpermute_reference()},
       .live_rows = live_rows_back,
@@ -174,8 +187,9 @@ Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, cons
 }
 
 Value unpermute(Tape& tape, DType out, const Value& rows_RD, const Value& row_TK, const Value& token_R,
-                const Value& offsets) {
-  return tape.apply(unpermute_op(), UnpermuteAttr{out}, {rows_RD, row_TK, token_R, offsets}).front();
+                const Value& offsets, double expected) {
+  return tape.apply(unpermute_op(), UnpermuteAttr{out, expected}, {rows_RD, row_TK, token_R, offsets})
+      .front();
 }
 
 }  // namespace ingot

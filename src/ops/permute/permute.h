@@ -7,6 +7,8 @@
 //              not written, p = 0, not read.
 //   bound      > 0: no expert has more rows (the caller has dropped the rest), so R = min(T k, E bound); else
 //              R = T k
+//   capacity   > 0: R is at most that, where no routing has more rows (as many experts as a token can have
+//              here), or a bound is set; more rows are an Error
 //   pad        every expert has exactly `bound` rows, the missing ones zero with weight 0: R = E bound. All
 //              shapes and offsets are then fixed; the padding has zero outputs and gradients. ([Megatron-MoE]
 //              §7.1, §4.3.6)
@@ -24,10 +26,12 @@
 namespace ingot {
 
 struct PermuteAttr {
-  int32_t first = 0;    ///< first local expert
-  int32_t experts = 0;  ///< local experts E
-  int64_t bound = 0;    ///< most rows of an expert; 0: none
-  bool pad = false;     ///< needs a bound
+  int32_t first = 0;     ///< first local expert
+  int32_t experts = 0;   ///< local experts E
+  int64_t bound = 0;     ///< most rows of an expert; 0: none
+  bool pad = false;      ///< needs a bound
+  int64_t capacity = 0;  ///< most rows of all experts; 0: none
+  double expected = 0;   ///< rows of an even routing, for costs of dry runs; 0: all
 };
 
 struct Permutation {
@@ -39,10 +43,11 @@ Permutation permute(Tape& tape, const PermuteAttr& attr, const Value& x_TD, cons
 
 struct UnpermuteAttr {
   DType out = DType::f32;
+  double expected = 0;  ///< see PermuteAttr
 };
 
 Value unpermute(Tape& tape, DType out, const Value& rows_RD, const Value& row_TK, const Value& token_R,
-                const Value& offsets = {});
+                const Value& offsets = {}, double expected = 0);
 
 const Op& permute_op();
 Kernel permute_reference();

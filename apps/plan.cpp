@@ -1,0 +1,110 @@
+// `ingot plan`: what a recipe costs on ranks that need not be here.
+#include <CLI/CLI.hpp>
+
+#include "apps/checks.h"
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "base/log.h"
+#include "plan/published.h"
+#include "plan/run_budget.h"
+#include "plan/run_time.h"
+#include "plan/search.h"
+#include "train/rank_check.h"
+#include "train/run_folder.h"
+
+namespace ingot {
+namespace {
+
+struct PlanArguments {
+  std::string recipe, cluster, phase;
+  std::vector<std::string> slow;
+  bool published = false, budget = false, search = false;
+  TimeFor time;
+  PlanFor what{0, 1};
+  int rank = -1;
+  JsonOption json;
+};
+
+/// "2:1.5": the ranks at position 2 take 1.5 times as long.
+std::map<int, double> slow_ranks(const std::vector<std::string>& texts) {
+  std::map<int, double> slow;
+  for (const std::string& text : texts) {
+    const size_t colon = text.find(':');
+    if (colon == std::string::npos)
+      throw Error(fmt::format("--slow {}: expected STAGE:FACTOR", text), "write it as --slow 2:1.5");
+    slow[static_cast<int>(parse_integer(text.substr(0, colon), up_to(bounds::kRanks), "--slow"))] =
+        parse_number(text.substr(colon + 1), between(1, 1e6), "--slow");
+  }
+  return slow;
+}
+
+int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
+  if (o.published) {
+    print_text(published::to_text(published::all()));
+    return 0;
+  }
+  if (o.recipe.empty()) throw UsageError("ingot plan needs a recipe", "ingot plan RECIPE --ranks N");
+  Recipe recipe = with_planned_vocabulary(real_file_system(), load_recipe(o.recipe, overrides));
+  if (!o.phase.empty()) recipe = only_phase(std::move(recipe), o.phase);
+  if (o.what.ranks == 0) o.what.ranks = planned_ranks(recipe);
+  if (o.search) {
+    print_text(to_text(search_layouts(recipe, o.what.ranks, load_cluster(o.cluster), o.time)));
+    return 0;
+  }
+  const RunPlan plan = plan_ranks(recipe, o.what);
+  std::string text = to_text(plan, o.rank), json = to_json(plan);
+  if (!o.cluster.empty()) {
+    const Cluster cluster = load_cluster(o.cluster);
+    o.time.slow = slow_ranks(o.slow);
+    const RunTime time = time_run(recipe, plan, cluster, o.time);
+    text += describe_fit(plan, cluster) + to_text(time);
+    if (o.budget) text += to_text(budget_run(recipe, plan, time, cluster));
+    json = fmt::format("{{\n\"plan\": {},\n\"time\": {}\n}}", json, to_json(time));
+  }
+  o.json.print(text, json);
+  for (const std::string& w : plan.warnings) log::warn("{}", w);
+  return 0;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, int& code) {
+  auto o = std::make_shared<PlanArguments>();
+  CLI::App* c = app.add_subcommand("plan", "what a recipe costs on any number of ranks, without them");
+  c->footer(
+      "Examples:\n"
+      "  ingot plan recipes/sources/deepseek-v3.toml --ranks 256             # memory and work of every "
+      "rank\n"
+      "  ingot plan recipes/sources/smollm3.toml --ranks 8 --rank 7          # one rank in full\n"
+      "  ingot plan recipes/sources/smollm3.toml --phase 'stage 1' --ranks 384 --cluster "
+      "clusters/h100-ib.toml\n"
+      "  ingot plan recipe.toml --ranks 16 --parallel.tensor=2 --imbalance 1.3");
+  c->add_option("recipe", o->recipe, "recipe file (TOML)");
+  c->add_flag("--published", o->published, "the papers' own formulas beside the numbers that they print");
+  CLI::Option* cluster =
+      c->add_option("--cluster", o->cluster, "file of a cluster (clusters/): also the time of a step there");
+  c->add_flag("--budget", o->budget, "also days, device hours, checkpoints and reads of the whole run")
+      ->needs(cluster);
+  c->add_flag("--search", o->search, "the fastest layouts of these ranks that fit, and why others do not")
+      ->needs(cluster);
+  c->add_option("--type", o->time.type, "in which products compute there: f32, bf16 or f8")
+      ->check(CLI::IsMember({"f32", "bf16", "f8"}))
+      ->needs(cluster);
+  c->add_option("--links", o->time.degraded, "what if links between nodes had this share of their rate")
+      ->check(in(positive(1)))
+      ->needs(cluster);
+  c->add_option("--slow", o->slow, "what if the ranks of a stage were slower: STAGE:FACTOR")->needs(cluster);
+  c->add_option("--ranks", o->what.ranks, "how many; by default as many as the recipe names")
+      ->check(in(between(1, bounds::kRanks)));
+  c->add_option("--rank", o->rank, "the rank that is printed in full; by default the fullest")
+      ->check(in(up_to(bounds::kRanks)));
+  c->add_option("--phase", o->phase, "plan this phase alone; by default the one that takes the most memory");
+  c->add_option("--imbalance", o->what.imbalance,
+                "rows that come to a rank's experts, as a multiple of an even routing's")
+      ->check(in(between(1, 1e6)));
+  add_json_option(*c, o->json)->excludes("--search")->excludes("--published");
+  c->allow_extras();
+  c->callback([c, o, &code] { code = make_plan(*o, c->remaining()); });
+}
+
+}  // namespace ingot

@@ -1,0 +1,123 @@
+// See cluster.h.
+#include "plan/cluster.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "train/memory_policy.h"
+
+namespace ingot {
+namespace {
+
+/// Amounts of memory: each reads, and all count in the same units.
+class Amounts {
+ public:
+  explicit Amounts(ConfigErrors& errors) : errors_(errors) {}
+  void check(const std::string& field, const std::string& text) {
+    if (text.empty()) return errors_.add(field, "is not set: write an amount as 80GB");
+    if (text == "0B") return;
+    try {
+      parse_memory(text, field);
+    } catch (const Error&) {
+      return errors_.add(field, "'{}' is no amount of memory: write it as 80GB", text);
+    }
+    const bool binary = text.find("iB") != std::string::npos;
+    if (!first_.empty() && binary != binary_)
+      errors_.add(field, "is in {}, {} in {}: a file counts in one of them", binary ? "GiB" : "GB", first_,
+                  binary_ ? "GiB" : "GB");
+    if (first_.empty()) first_ = field, binary_ = binary;
+  }
+
+ private:
+  ConfigErrors& errors_;
+  std::string first_;
+  bool binary_ = false;
+};
+
+void validate_links(const Cluster& c, ConfigErrors& e) {
+  int64_t inside = 1;
+  for (size_t i = 0; i < c.links.size(); ++i) {
+    const LinkLevel& l = c.links[i];
+    const std::string field = fmt::format("links.{}", i);
+    if (l.gb_per_s == 0) e.add(field + ".gb_per_s", "is not set: a level of links has a rate");
+    const bool last = i + 1 == c.links.size();
+    if (l.ranks == 0 && !last) e.add(field + ".ranks", "is 0, which only the outermost level may have");
+    if (l.ranks != 0 && (l.ranks < inside || l.ranks % inside != 0))
+      e.add(field + ".ranks",
+            "{} ranks do not consist of whole domains of the level inside, which have {}: set a "
+            "multiple of {}",
+            l.ranks, inside, inside);
+    if (l.kind == LinkKind::mesh && l.ranks == 0)
+      e.add(field + ".ranks", "a mesh joins so many ranks: set 2 or more");
+    if (l.ranks > 0) inside = l.ranks;
+  }
+}
+
+void validate_curves(const Cluster& c, ConfigErrors& e) {
+  for (size_t i = 0; i < c.curves.size(); ++i) {
+    const BandwidthCurve& curve = c.curves[i];
+    const std::string field = fmt::format("curves.{}", i);
+    if (curve.bytes.empty() || curve.bytes.size() != curve.gb_per_s.size()) {
+      e.add(field + ".gb_per_s", "{} rates for {} sizes: give one for each", curve.gb_per_s.size(),
+            curve.bytes.size());
+      continue;
+    }
+    for (size_t k = 1; k < curve.bytes.size(); ++k) {
+      if (curve.bytes[k] <= curve.bytes[k - 1])
+        e.add(field + ".bytes", "must ascend: {} follows {}", curve.bytes[k], curve.bytes[k - 1]);
+      if (curve.bytes[k] / curve.gb_per_s[k] < curve.bytes[k - 1] / curve.gb_per_s[k - 1])
+        e.add(field + ".gb_per_s",
+              "{} bytes would take less time than {}: measure again, or leave the point out", curve.bytes[k],
+              curve.bytes[k - 1]);
+    }
+    static const std::vector<std::string> kKnown = {"all_reduce", "reduce_scatter", "all_gather",
+                                                    "all_to_all"};
+    if (std::find(kKnown.begin(), kKnown.end(), curve.collective) == kKnown.end())
+      e.add(field + ".collective", "'{}' is none of all_reduce, reduce_scatter, all_gather, all_to_all",
+            curve.collective);
+  }
+}
+
+}  // namespace
+
+void Cluster::validate(ConfigErrors& e) const {
+  Amounts amounts(e);
+  amounts.check("device.memory", device.memory);
+  amounts.check("device.reserved", device.reserved);
+  amounts.check("host.memory", host.memory);
+  if (device.rates.f32 + device.rates.bf16 + device.rates.f8 == 0)
+    e.add("device.rates", "names no rate: set bf16, f32 or f8");
+  if (device.bandwidth == 0) e.add("device.bandwidth", "is not set: GB/s of the device's memory");
+  for (size_t i = 0; i < device.points.size(); ++i) {
+    const DevicePoint& p = device.points[i];
+    const std::string field = fmt::format("device.points.{}", i);
+    if (p.op != "linear" && p.op != "attention")
+      e.add(field + ".op", "'{}' is neither linear nor attention", p.op);
+    if (p.pass != "forward" && p.pass != "backward")
+      e.add(field + ".pass", "'{}' is neither forward nor backward", p.pass);
+    if (p.op == "linear" && std::min({p.m, p.n, p.k}) < 1) e.add(field, "a product has m, n and k");
+    if (p.op == "attention" && std::min(p.width, p.length) < 1)
+      e.add(field, "attention has width and length");
+    if (p.tflops == 0) e.add(field + ".tflops", "is not set");
+  }
+  validate_links(*this, e);
+  validate_curves(*this, e);
+  for (size_t i = 0; i < storage.size(); ++i)
+    if (std::min(storage[i].read_gb_per_s, storage[i].write_gb_per_s) == 0)
+      e.add(fmt::format("storage.{}", i), "names no rate: set read_gb_per_s and write_gb_per_s");
+}
+
+int64_t Cluster::device_bytes() const {
+  const int64_t reserved = device.reserved == "0B" ? 0 : parse_memory(device.reserved, "device.reserved");
+  return parse_memory(device.memory, "device.memory") - reserved;
+}
+
+Cluster load_cluster(const std::string& path) {
+  return load_config<Cluster>(path);
+}
+
+Cluster cluster_from_text(std::string_view text, const std::string& where) {
+  return read_config<Cluster>(parse_toml(text, where));
+}
+
+}  // namespace ingot

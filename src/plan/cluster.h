@@ -1,0 +1,205 @@
+// Machines as files: what a device computes and holds, how devices are linked, from the inside outwards,
+// hosts, storage and how often something breaks. Every part says where its numbers are from. clusters/*.toml
+// are shipped; docs/plan.md describes the format.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace ingot {
+
+/// How good a number is.
+enum class Quality { described, published, measured };
+constexpr auto enum_names(Quality) {
+  return names_in_order<Quality>("described", "published", "measured");
+}
+
+/// Dense peaks, in 1e12 operations per second; 0: the device has no such type.
+struct DeviceRates {
+  double f32 = 0, bf16 = 0, f8 = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("f32", f32, "TFLOP/s", up_to(1e9));
+    v("bf16", bf16, "TFLOP/s", up_to(1e9));
+    v("f8", f8, "TFLOP/s", up_to(1e9));
+  }
+};
+
+/// What a kernel reaches.
+struct DevicePoint {
+  std::string op = "linear", pass = "forward", type = "bf16";
+  int64_t m = 0, n = 0, k = 0, width = 0, length = 0;
+  double tflops = 0;
+  std::string source;
+  Quality quality = Quality::published;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("op", op, "linear or attention");
+    v("pass", pass, "forward or backward");
+    v("type", type, "f32, bf16 or f8");
+    v("m", m, "rows of a product", up_to(1e12));
+    v("n", n, "columns of its result", up_to(1e12));
+    v("k", k, "length of its sums", up_to(1e12));
+    v("width", width, "of a query's head, for attention", up_to(1e12));
+    v("length", length, "tokens of a sequence, for attention", up_to(1e12));
+    v("tflops", tflops, "TFLOP/s that it reaches", positive(1e9));
+    v("source", source, "where the number is from");
+    v("quality", quality, "measured, published or described");
+  }
+};
+
+struct DeviceSpec {
+  std::string memory, reserved = "0B";
+  bool copies = true;
+  double launch_us = 0, hour_price = 0, bandwidth = 0, product_share = 0.7, attention_share = 0.5;
+  DeviceRates rates;
+  std::vector<DevicePoint> points;
+  std::string source;
+  Quality quality = Quality::published;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("memory", memory, "of a device, e.g. 80GB");
+    v("reserved", reserved, "of that, for its system and libraries");
+    v("copies", copies, "products read bf16 copies of the masters");
+    v("launch_us", launch_us, "microseconds to start a kernel", up_to(1e6));
+    v("hour_price", hour_price, "of a device and hour; 0: not known", up_to(1e9));
+    v("bandwidth", bandwidth, "GB/s of its memory", positive(1e9));
+    v("product_share", product_share, "of the peak that products reach where no point says it", positive(1));
+    v("attention_share", attention_share, "of the peak that attention reaches where no point says it",
+      positive(1));
+    v("rates", rates, "dense peaks");
+    v("points", points, "rates that kernels reach");
+    v("source", source, "where the numbers are from");
+    v("quality", quality, "measured, published or described");
+  }
+};
+
+/// What a level of links is like.
+enum class LinkKind {
+  one,    ///< a switch: the rate of a rank does not depend on the others
+  mesh,   ///< a link to every other rank: (n - 1) times the rate of one
+  rails,  ///< an adapter a rank; ranks with the same number in their domains share a leaf
+  shared  ///< one memory, which all ranks share
+};
+constexpr auto enum_names(LinkKind) {
+  return std::array<EnumName<LinkKind>, 4>{{{LinkKind::one, "switch"},
+                                            {LinkKind::mesh, "mesh"},
+                                            {LinkKind::rails, "rails"},
+                                            {LinkKind::shared, "shared_memory"}}};
+}
+
+struct LinkLevel {
+  std::string name;
+  int64_t ranks = 0;
+  LinkKind kind = LinkKind::one;
+  double gb_per_s = 0, latency_us = 0, reduce_gb_per_s = 0, oversubscribed = 1;
+  int64_t domains_per_leaf = 0;
+  bool overlaps = false;
+  std::string source;
+  Quality quality = Quality::published;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "of the level");
+    v("ranks", ranks, "that a domain of it joins; 0: all (the last level)", up_to(bounds::kRanks));
+    v("kind", kind, "switch, mesh, rails or shared_memory");
+    v("gb_per_s", gb_per_s, "that a rank sends, of a mesh by one link", positive(1e9));
+    v("latency_us", latency_us, "of a message", up_to(1e9));
+    v("reduce_gb_per_s", reduce_gb_per_s, "bus bandwidth of sums that the switch forms; 0: it forms none",
+      up_to(1e9));
+    v("oversubscribed", oversubscribed, "factor by which traffic between leaves is slower", between(1, 1e6));
+    v("domains_per_leaf", domains_per_leaf, "inner domains on one leaf; 0: all", up_to(bounds::kRanks));
+    v("overlaps", overlaps, "transfers here run while those inside run");
+    v("source", source, "where the numbers are from");
+    v("quality", quality, "measured, published or described");
+  }
+};
+
+/// A measured collective: better than any formula.
+struct BandwidthCurve {
+  std::string collective = "all_reduce";
+  int64_t ranks = 2;
+  std::vector<double> bytes, gb_per_s;
+  std::string source;
+  Quality quality = Quality::measured;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("collective", collective, "all_reduce, reduce_scatter, all_gather or all_to_all");
+    v("ranks", ranks, "of the group", between(2, bounds::kRanks));
+    v("bytes", bytes, "sizes, ascending", positive(1e15));
+    v("gb_per_s", gb_per_s, "bus bandwidth at each size", positive(1e9));
+    v("source", source, "where the numbers are from");
+    v("quality", quality, "measured, published or described");
+  }
+};
+
+struct HostSpec {
+  int64_t cores = 1;
+  std::string memory = "0B";
+  double offload_gb_per_s = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("cores", cores, "of a node", between(1, bounds::kRanks));
+    v("memory", memory, "of a node");
+    v("offload_gb_per_s", offload_gb_per_s, "between a device and its host, each way", up_to(1e9));
+  }
+};
+
+struct StorageSpec {
+  std::string name, source;
+  double read_gb_per_s = 0, write_gb_per_s = 0, iops = 0;
+  Quality quality = Quality::published;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "of the storage");
+    v("read_gb_per_s", read_gb_per_s, "GB/s of a node", positive(1e9));
+    v("write_gb_per_s", write_gb_per_s, "GB/s of a node", positive(1e9));
+    v("iops", iops, "reads a second; 0: not known", up_to(1e12));
+    v("source", source, "where the numbers are from");
+    v("quality", quality, "measured, published or described");
+  }
+};
+
+struct FailureSpec {
+  double device_hours = 0, restart_minutes = 10, detect_minutes = 10;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("device_hours", device_hours, "between two failures of one device; 0: not known", up_to(1e12));
+    v("restart_minutes", restart_minutes, "from a stop to the next step", up_to(1e6));
+    v("detect_minutes", detect_minutes, "from a failure to the stop", up_to(1e6));
+  }
+};
+
+struct Cluster {
+  std::string name;
+  int64_t devices = 0, devices_per_node = 1;
+  DeviceSpec device;
+  std::vector<LinkLevel> links;
+  std::vector<BandwidthCurve> curves;
+  HostSpec host;
+  std::vector<StorageSpec> storage;
+  FailureSpec failures;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("name", name, "of the cluster");
+    v("devices", devices, "total; 0: as many as are asked for", up_to(bounds::kRanks));
+    v("devices_per_node", devices_per_node, "that share a host", between(1, bounds::kRanks));
+    v("device", device, "one device");
+    v("links", links, "levels of links, from the inside outwards");
+    v("curves", curves, "measured collectives");
+    v("host", host, "of a node");
+    v("storage", storage, "where checkpoints and data are");
+    v("failures", failures, "how often something breaks");
+  }
+  /// Levels that do not nest, curves that fall with size, amounts in GB beside amounts in GiB, no rate at
+  /// all.
+  void validate(ConfigErrors& errors) const;
+  /// Bytes of a device that a run may take.
+  int64_t device_bytes() const;
+};
+
+/// Throws Error, which names file, line and key, for what is no cluster.
+Cluster load_cluster(const std::string& path);
+Cluster cluster_from_text(std::string_view text, const std::string& where);
+
+}  // namespace ingot

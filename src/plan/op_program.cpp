@@ -1,0 +1,159 @@
+// See op_program.h.
+#include "plan/op_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "ops/attention/attention.h"
+#include "train/phase_kind.h"
+
+namespace ingot {
+namespace {
+
+/// Shapes of a product from its weight: [N, K], or [E, N, K] of E experts.
+void add_product(const OpRun& run, PassStep& step) {
+  const OpCall& call = run.call;
+  const bool is_head = std::strcmp(run.op.name, "head") == 0;
+  Tensor weight;
+  for (size_t i = 0; i < run.op.inputs.size() && !weight.defined(); ++i) {
+    if (run.op.inputs[i].kind != InputKind::weight &&
+        !(is_head && std::strcmp(run.op.inputs[i].name, "weight") == 0))
+      continue;
+    weight = i < call.in.size() ? call.in[i] : Tensor();
+    if (!weight.defined() && i < call.d_in.size()) weight = call.d_in[i].tensor;
+  }
+  if (!weight.defined() || weight.shape().rank() < 2) return;
+  const int last = weight.shape().rank() - 1;
+  step.n = weight.dim(last - 1), step.k = weight.dim(last);
+  const double experts = last == 2 ? static_cast<double>(weight.dim(0)) : 1;
+  const double products = is_head && run.direction == Direction::forward ? 3 : 1;
+  step.m = static_cast<int64_t>(run.flops / products / 2 / experts / static_cast<double>(step.n) /
+                                static_cast<double>(step.k));
+}
+
+/// Length from the pairs of query and key: a causal sequence of L tokens has L / 2 a row.
+void add_attention(const OpRun& run, PassStep& step) {
+  if (std::strcmp(run.op.name, "attention") != 0) return;
+  const auto& a = run.call.attr<AttentionAttr>();
+  const double per_pair = run.direction == Direction::forward
+                              ? 2.0 * static_cast<double>(a.heads * (a.head_width + a.values()))
+                              : 2.0 * static_cast<double>(a.heads * (3 * a.head_width + 2 * a.values()));
+  step.width = a.head_width;
+  const auto rows = static_cast<double>(run.call.in[0].defined() ? run.call.in[0].dim(0) : 0);
+  if (rows > 0) step.length = static_cast<int64_t>(2 * run.flops / per_pair / rows);
+}
+
+class Recorder final : public TapeObserver, public ScheduleObserver {
+ public:
+  explicit Recorder(size_t chunks) : program_(chunks) {}
+
+  void before_entry(std::span<const ScheduleEntry> entries) override {
+    const Work& w = entries.front().work;
+    PassProgram& p = program_[static_cast<size_t>(w.chunk)][static_cast<size_t>(w.kind)];
+    here_ = p.empty() ? &p : nullptr;
+    scheduled_ = true;
+    handles_.clear();
+  }
+  void after_entry(const ScheduleEntry&) override { here_ = nullptr; }
+
+  void ran(const OpRun& run) override {
+    if (!scheduled_) {
+      const bool back = run.direction != Direction::forward || run.is_recompute || !program_[0][1].empty();
+      here_ = &program_[0][back ? 1 : 0];
+    }
+    if (here_ == nullptr) return;
+    PassStep step;
+    step.op = run.op.name;
+    step.what = time_of(run.op);
+    step.direction = run.direction;
+    step.flops = run.flops, step.bytes = run.bytes, step.wire_bytes = run.wire_bytes;
+    if (step.what == TimeOf::products) add_product(run, step);
+    if (step.what == TimeOf::attention) add_attention(run, step);
+    if (run.wire_bytes > 0) {
+      step.kind = PassStep::Kind::transfer;
+      const auto find = run.op.axis_rule.group;
+      const Communicator* group = find != nullptr ? find(run.call.attr_data) : nullptr;
+      step.group = group != nullptr ? group->name() : "tensor";
+    }
+    here_->push_back(std::move(step));
+  }
+  void took_off(int32_t transfer) override {
+    if (here_ == nullptr || here_->empty() || here_->back().kind != PassStep::Kind::transfer) return;
+    handles_[transfer] = next_;
+    here_->back().handle = next_++;
+  }
+  void landed(int32_t transfer) override {
+    const auto found = handles_.find(transfer);
+    if (here_ == nullptr || found == handles_.end()) return;
+    PassStep step;
+    step.kind = PassStep::Kind::wait;
+    step.what = TimeOf::exchanges;
+    step.handle = found->second;
+    here_->push_back(std::move(step));
+    handles_.erase(found);
+  }
+  bool wants_tensors() const override { return false; }
+  void tensor(const std::string&, const Tensor&) override {}
+
+  std::vector<StagePrograms> take() { return std::move(program_); }
+
+ private:
+  std::vector<StagePrograms> program_;
+  PassProgram* here_ = nullptr;
+  bool scheduled_ = false;
+  std::map<int32_t, int> handles_;
+  int next_ = 0;
+};
+
+}  // namespace
+
+int64_t usable_domain(const Grid& grid, const Cluster& cluster) {
+  const int64_t domain = cluster.links.empty() ? 0 : cluster.links.front().ranks;
+  const int64_t tensor = grid.size(GridAxis::tp), expert = grid.size(GridAxis::ep) * grid.size(GridAxis::etp);
+  for (const int64_t whole : {std::lcm(tensor, expert), tensor})
+    if (domain > 0 && whole <= domain) return domain / whole * whole;
+  return domain;
+}
+
+GroupShape shape_of_group(const Communicator& group, const Grid& grid, const Cluster& cluster) {
+  if (group.size() == 1) return {};
+  const int64_t domain = usable_domain(grid, cluster);
+  if (domain == 0) return {group.size(), group.size()};
+  const std::vector<int>& members = RecordingWorld::members(group);
+  const auto inside = std::count_if(members.begin(), members.end(),
+                                    [&](int r) { return r / domain == members.front() / domain; });
+  return {group.size(), static_cast<int>(inside)};
+}
+
+RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& cluster) {
+  const TrainEngine& engine = rank.engine();
+  const Recipe& recipe = engine.recipe();
+  const PhaseConfig& s = recipe.phases.at(phase);
+  const int64_t micro = micro_rows(s, 0, recipe.data_ranks());
+  StepOptions options = step_options(recipe, engine.model(), s, micro);
+  const NamedPolicy policy(recipe.memory.recompute, recipe.memory.offload);
+  options.policy = &policy;
+  StepRanks ranks = engine.step_ranks();
+  const int chunks = engine.pipeline().layout().chunks(), stages = engine.pipeline().stages();
+  // Merged passes are recorded apart; the simulator merges them.
+  if (ranks.schedule == PipelineScheduleKind::merged)
+    ranks.schedule =
+        chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
+  if (stages == 1) ranks.pipe = nullptr;
+  Recorder recorder(static_cast<size_t>(chunks));
+  plan_step(engine.model(), options, micro, s.sequence, ranks, stages, {&recorder, &recorder});
+  RankProgram program;
+  program.chunks = recorder.take();
+  const RankGroups& g = rank.groups();
+  for (const Communicator* c :
+       {&g.tensor(), &g.expert(), &g.context(), &g.context_inner(), &g.tokens(), &g.data()})
+    program.groups[c->name()] = shape_of_group(*c, g.grid(), cluster);
+  if (g.options().dispatch == DispatchKind::hierarchical)
+    for (const Communicator* c : {&g.expert_across(), &g.expert_inside()})
+      program.groups[c->name()] = shape_of_group(*c, g.grid(), cluster);
+  return program;
+}
+
+}  // namespace ingot

@@ -1,0 +1,47 @@
+// What one rank does in a pass, as a list: the kernels that the tape runs with their shapes, the transfers
+// that it begins and where it waits for them. Recorded from the run's own passes on the null device
+// (plan_step), so a plan's time follows the tape as its memory does.
+#pragma once
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "measure/profile.h"
+#include "parallel/pipeline_schedule.h"
+#include "plan/fabric.h"
+#include "plan/rank_plan.h"
+
+namespace ingot {
+
+struct PassStep {
+  enum class Kind : uint8_t { compute, transfer, wait } kind = Kind::compute;
+  TimeOf what = TimeOf::kernels;
+  Direction direction = Direction::forward;
+  std::string op;
+  int64_t m = 0, n = 0, k = 0;    ///< of one product; 0: not known
+  int64_t width = 0, length = 0;  ///< of attention: head, tokens of a sequence
+  double flops = 0, bytes = 0, wire_bytes = 0;
+  std::string group;  ///< transfer: its ranks, a name in RankProgram::groups
+  int handle = -1;    ///< transfer: it continues until the wait with this number; -1: waited for at once
+};
+using PassProgram = std::vector<PassStep>;
+inline constexpr size_t kWorkKinds = 4;
+/// By WorkKind; empty: the schedule has no such work.
+using StagePrograms = std::array<PassProgram, kWorkKinds>;
+
+struct RankProgram {
+  std::vector<StagePrograms> chunks;
+  std::map<std::string, GroupShape> groups;  ///< the axes over which a rank sends inside of passes
+};
+
+/// Ranks of an innermost domain that are used, so that tensor and expert groups that fit one do not straddle
+/// two: of 72 with groups of 64, 64. Ranks fill domains in order. 0: there is one domain.
+int64_t usable_domain(const Grid& grid, const Cluster& cluster);
+/// How many ranks a group has, and how many of them share the domain of its first one.
+GroupShape shape_of_group(const Communicator& group, const Grid& grid, const Cluster& cluster);
+
+/// The passes of the largest micro-batch of a phase. `cluster`: where groups lie.
+RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& cluster);
+
+}  // namespace ingot

@@ -1,0 +1,114 @@
+// See rank_plan.h.
+#include "plan/rank_plan.h"
+
+#include <algorithm>
+
+#include "train/run_layout.h"
+
+namespace ingot {
+namespace {
+
+Recipe fitted_to(Recipe recipe, const RankGroups& groups, std::vector<std::string>& changes) {
+  changes = fit_to_ranks(recipe, groups.batch_ranks());
+  return recipe;
+}
+
+bool is_product(const std::string& op) {
+  return op == "linear" || op == "grouped_linear" || op == "low_rank" || op == "head";
+}
+
+bool is_attention(const std::string& op) {
+  return op == "attention" || op == "context_attention";
+}
+
+/// The work of `times` such passes. `recomputed`: `without` has the passes that keep every activation.
+RankWork work_of(const TapeProfile& profile, const TapeProfile& without, double times) {
+  RankWork work;
+  for (const auto& [op, p] : profile) {
+    const double flops = times * (p.flops[0] + p.flops[1] + p.flops[2]);
+    (is_product(op) ? work.products : is_attention(op) ? work.attention : work.other) += flops;
+    if (p.wire_bytes > 0) work.wire_bytes[op] += times * p.wire_bytes;
+  }
+  for (const auto& [op, p] : without)
+    if (is_product(op))
+      work.model_flops += times * (p.flops[0] + p.flops[1] + p.flops[2]);
+    else if (is_attention(op))
+      work.model_flops += times * 3 * p.flops[0];
+  return work;
+}
+
+struct Largest {
+  size_t phase = 0;
+  const LevelPlan* level = nullptr;
+};
+
+Largest largest_level(const Preflight& f) {
+  Largest most;
+  for (size_t i = 0; i < f.phases.size(); ++i)
+    for (const LevelPlan& l : f.phases[i].levels)
+      if (most.level == nullptr || l.micro.memory.slab_bytes > most.level->micro.memory.slab_bytes)
+        most = {i, &l};
+  return most;
+}
+
+/// Bytes of the values that products read beside the masters.
+int64_t copy_bytes(const WeightSet& weights) {
+  int64_t bytes = 0;
+  for (int i = 0; i < weights.size(); ++i)
+    if (weights.has_copy(i)) bytes += weights.compute(i).bytes();
+  return bytes;
+}
+
+int64_t held_parameters(const WeightSet& weights) {
+  int64_t n = 0;
+  for (int i = 0; i < weights.size(); ++i) n += weights.master(i).numel();
+  return n;
+}
+
+}  // namespace
+
+PaperRank::PaperRank(const Recipe& recipe, const PlanFor& what, int rank)
+    : world_(rank, what.ranks), ranks_(on_paper(recipe), &world_, what.imbalance) {
+  engine_ = std::make_unique<TrainEngine>(fitted_to(on_paper(recipe), ranks_.groups(), changes_), ranks_,
+                                          Backing::nothing);
+}
+
+RankPlan plan_rank(const PaperRank& rank) {
+  const TrainEngine& engine = rank.engine();
+  const Recipe& recipe = engine.recipe();
+  RankPlan plan;
+  plan.rank = rank.groups().rank();
+  plan.stage = engine.pipeline().stage();
+  plan.preflight = plan_engine(engine, 0, 0);
+  const Preflight& f = plan.preflight;
+  const auto [phase, level] = largest_level(f);
+  const PhaseConfig& s = recipe.phases[phase];
+  plan.phase = s.name;
+  plan.tokens = level->batch * s.sequence;
+  plan.micro_batches = level->batch / (level->micro_batch * recipe.data_ranks());
+  const WeightSet& weights = engine.model().weights();
+  plan.parameters = held_parameters(weights);
+  const bool sharded = recipe.parallel.shard == ShardLevel::full;
+  RankMemory& m = plan.memory;
+  m.copies = sharded ? 0 : copy_bytes(weights);
+  m.masters = f.weight_bytes - m.copies;
+  m.gradients = f.gradient_bytes;
+  m.moments = f.optimizer_bytes;
+  m.in_flight = f.transient_bytes;
+  m.checkpoint = f.snapshot_bytes;
+  m.activations = f.predicted_bytes - m.state() - m.in_flight - m.checkpoint;
+  plan.slab_by_segment = level->micro.categories;
+  const double times = static_cast<double>(plan.micro_batches / level->micro.micro_batches);
+  TapeProfile kept;
+  if (!f.recompute.empty()) {
+    const StepOptions options = step_options(recipe, engine.model(), s, level->micro_batch);
+    kept = plan_step(engine.model(), options, level->micro_batch, s.sequence, engine.step_ranks(),
+                     plan.micro_batches)
+               .work;
+  }
+  plan.work = work_of(level->micro.work, f.recompute.empty() ? level->micro.work : kept, times);
+  plan.work.optimizer = f.phases[phase].optimizer_flops;
+  return plan;
+}
+
+}  // namespace ingot

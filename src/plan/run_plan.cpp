@@ -1,0 +1,92 @@
+// See run_plan.h.
+#include "plan/run_plan.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "train/rank_check.h"
+#include "train/run_layout.h"
+
+namespace ingot {
+namespace {
+
+/// What ranks that plan alike have in common.
+using Signature = std::tuple<int, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+Signature signature_of(const TrainEngine& engine) {
+  return {engine.pipeline().stage(),
+          engine.model().bytes(),
+          engine.gradients().bytes(),
+          engine.optimizer().state_bytes(),
+          engine.gradients().transient_bytes(),
+          engine.owned_elements()};
+}
+
+/// The check of collectives takes minutes for more.
+constexpr int kMostChecked = 64;
+
+}  // namespace
+
+Recipe only_phase(Recipe recipe, const std::string& name) {
+  std::string names;
+  for (const PhaseConfig& s : recipe.phases) {
+    if (s.name != name) {
+      names += fmt::format("{}'{}'", names.empty() ? "" : ", ", s.name);
+      continue;
+    }
+    PhaseConfig only = s;
+    only.continues = false;
+    recipe.phases = {std::move(only)};
+    return recipe;
+  }
+  throw Error(fmt::format("the recipe has no phase '{}'", name), "its phases: " + names);
+}
+
+const RankClass& RunPlan::class_of(int rank) const {
+  for (const RankClass& c : classes)
+    if (std::binary_search(c.ranks.begin(), c.ranks.end(), rank)) return c;
+  throw Error(fmt::format("--rank {}: the plan has the ranks 0 to {}", rank, what.ranks - 1),
+              "name one of them");
+}
+
+const RankClass& RunPlan::fullest() const {
+  return *std::max_element(classes.begin(), classes.end(), [](const RankClass& a, const RankClass& b) {
+    return a.plan.memory.total() < b.plan.memory.total();
+  });
+}
+
+std::vector<std::vector<int>> rank_classes(const Recipe& recipe, const PlanFor& what) {
+  std::map<Signature, std::vector<int>> alike;
+  for (int rank = 0; rank < what.ranks; ++rank)
+    alike[signature_of(PaperRank(recipe, what, rank).engine())].push_back(rank);
+  std::vector<std::vector<int>> classes;
+  for (auto& [signature, ranks] : alike) classes.push_back(std::move(ranks));
+  std::sort(classes.begin(), classes.end());
+  return classes;
+}
+
+RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what) {
+  RunPlan plan;
+  plan.what = what;
+  const std::string unchecked = what.ranks <= kMostChecked
+                                    ? check_ranks(recipe, what.ranks)
+                                    : fmt::format("the collectives of more than {} ranks", kMostChecked);
+  if (!unchecked.empty()) plan.warnings.push_back("not checked: " + unchecked);
+  for (std::vector<int>& ranks : rank_classes(recipe, what)) {
+    const PaperRank rank(recipe, what, ranks.front());
+    if (plan.classes.empty()) {
+      plan.layout = describe_layout(rank.engine().recipe());
+      plan.warnings.insert(plan.warnings.end(), rank.changes().begin(), rank.changes().end());
+    }
+    plan.classes.push_back({std::move(ranks), plan_rank(rank)});
+    const RankClass& c = plan.classes.back();
+    const auto count = static_cast<double>(c.ranks.size());
+    plan.model_flops += count * c.plan.work.model_flops;
+    plan.flops += count * c.plan.work.flops();
+    plan.checkpoint_bytes += static_cast<int64_t>(c.ranks.size()) * c.plan.memory.checkpoint;
+  }
+  plan.parameters = count_parameters(Decoder(recipe.model));
+  return plan;
+}
+
+}  // namespace ingot

@@ -1,0 +1,284 @@
+// See run_time.h.
+#include "plan/run_time.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/progress.h"
+#include "models/stage_boundary.h"
+#include "plan/op_cost.h"
+#include "report/table.h"
+#include "train/phase_kind.h"
+
+namespace ingot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Which collective an op is, for the fabric.
+CommKind kind_of_op(const std::string& op) {
+  if (op.find("exchange") != std::string::npos || op.find("return_rows") != std::string::npos ||
+      op.find("heads") != std::string::npos)
+    return CommKind::all_to_all;
+  if (op.find("gather") != std::string::npos) return CommKind::all_gather;
+  if (op.find("scatter") != std::string::npos) return CommKind::reduce_scatter;
+  return CommKind::all_reduce;
+}
+
+/// A buffer of which a rank sends `wire` bytes in a collective.
+double buffer_of(CommKind kind, double wire, int ranks) {
+  const double share = (ranks - 1.0) / ranks;
+  return kind == CommKind::all_reduce ? wire / (2 * share) : wire / share;
+}
+
+class Timer {
+ public:
+  Timer(const Cluster& cluster, const TimeFor& what, RunTime& out)
+      : cluster_(cluster), fabric_(cluster, what.degraded), costs_(cluster, what.type), out_(out) {}
+
+  TimedProgram timed(const PassProgram& program, const std::map<std::string, GroupShape>& groups) {
+    TimedProgram result;
+    for (const PassStep& s : program) {
+      if (s.kind == PassStep::Kind::wait) {
+        result.push_back({s.kind, s.what, 0, 0, s.handle});
+        continue;
+      }
+      if (s.kind == PassStep::Kind::transfer) {
+        const auto found = groups.find(s.group);
+        const GroupShape group = found != groups.end() ? found->second : GroupShape{};
+        const CommKind kind = kind_of_op(s.op);
+        const LinkTime t = group.ranks > 1
+                               ? fabric_.collective(kind, group, buffer_of(kind, s.wire_bytes, group.ranks))
+                               : LinkTime{};
+        count(t.seconds, t.quality);
+        result.push_back({s.kind, TimeOf::exchanges, t.seconds, channel(s.group), s.handle});
+        // Ops that compute around their exchange.
+        if (s.flops == 0) continue;
+      }
+      const OpTime t = costs_.time_of(s);
+      count(t.seconds, t.quality);
+      result.push_back({PassStep::Kind::compute, s.what == TimeOf::exchanges ? TimeOf::kernels : s.what,
+                        t.seconds, 0, -1});
+    }
+    return result;
+  }
+
+  /// Sums of gradients, update and exchange of weights of a rank.
+  StepEnd end_of(const PaperRank& rank, const RankPlan& plan) {
+    StepEnd end;
+    const TrainEngine& engine = rank.engine();
+    const ShardLevel level = engine.recipe().parallel.shard;
+    double gathered = 0;
+    for (const FlatBucket& b : engine.gradients().layout().buckets) {
+      Communicator& data = rank.groups().data_group(b.group);
+      if (data.size() == 1 || level == ShardLevel::full) continue;
+      const GroupShape shape = shape_of_group(data, rank.groups().grid(), cluster_);
+      const auto bytes = static_cast<double>(b.end - b.begin);
+      const CommKind kind = level == ShardLevel::none ? CommKind::all_reduce : CommKind::reduce_scatter;
+      // A rank reduces a large bucket in parts, which are as long as the recipe's bucket
+      // (parallel/reduction_parts.h).
+      const double part = std::max(1.0, static_cast<double>(rank.groups().options().shards.bucket_bytes));
+      for (double left = bytes; left > 0; left -= part) {
+        const LinkTime t = fabric_.collective(kind, shape, std::min(left, part));
+        count(t.seconds, t.quality);
+        end.buckets.push_back(t.seconds);
+      }
+      if (level == ShardLevel::optimizer)
+        gathered += fabric_.collective(CommKind::all_gather, shape, bytes / 2).seconds;
+    }
+    // Reads weights and gradients, writes weights, reads and writes state; the norm reads gradients once
+    // more.
+    const Optimizer& optimizer = engine.optimizer();
+    double updated = 0;
+    for (const ParamView& p : optimizer.params()) updated += static_cast<double>(p.numel());
+    const double bytes = 16 * updated + 2 * static_cast<double>(optimizer.state_bytes());
+    end.update =
+        costs_.memory_seconds(bytes) + plan.work.optimizer / (cluster_.device.product_share * costs_.peak());
+    end.exchange = gathered;
+    end.channel = channel("data");
+    count(end.update, cluster_.device.quality);
+    return end;
+  }
+
+  /// Full sharding: a chunk's weights are gathered beside the passes that read them, and its gradients are
+  /// reduced beside its backward.
+  void add_gathers(const PaperRank& rank, TimedStage& stage, int chunks) {
+    if (rank.engine().recipe().parallel.shard != ShardLevel::full) return;
+    const WeightSet& weights = rank.engine().model().weights();
+    double gather = 0, reduce = 0;
+    for (size_t b = 0; b < weights.layout().buckets.size(); ++b) {
+      const GroupShape shape = shape_of_group(rank.groups().shard_group(weights.layout().buckets[b].group),
+                                              rank.groups().grid(), cluster_);
+      const auto bytes = static_cast<double>(weights.gather_tensor(static_cast<int>(b)).bytes());
+      gather += fabric_.collective(CommKind::all_gather, shape, bytes).seconds / chunks;
+    }
+    for (const FlatBucket& b : rank.engine().gradients().layout().buckets)
+      reduce +=
+          fabric_
+              .collective(CommKind::reduce_scatter,
+                          shape_of_group(rank.groups().shard_group(b.group), rank.groups().grid(), cluster_),
+                          static_cast<double>(b.end - b.begin))
+              .seconds /
+          chunks;
+    for (size_t k = 0; k < kWorkKinds; ++k) {
+      if (stage[k].empty()) continue;
+      constexpr int kHandle = 1 << 30;
+      const double seconds = gather + (k == static_cast<size_t>(WorkKind::forward) ? 0 : reduce);
+      count(seconds, Quality::described);
+      stage[k].insert(stage[k].begin(),
+                      {PassStep::Kind::transfer, TimeOf::exchanges, seconds, channel("data"), kHandle});
+      stage[k].push_back({PassStep::Kind::wait, TimeOf::exchanges, 0, channel("data"), kHandle});
+    }
+  }
+
+  double message(const PaperRank& rank, int64_t bytes) {
+    const Grid& grid = rank.groups().grid();
+    const int stride = grid.ranks() / grid.size(GridAxis::pp);
+    const int64_t domain = usable_domain(grid, cluster_);
+    return fabric_.message(domain > 0 && stride >= domain, static_cast<double>(bytes)).seconds;
+  }
+  double peak() const { return costs_.peak(); }
+
+  int channel(const std::string& group) {
+    const auto found = std::find(out_.channels.begin(), out_.channels.end(), group);
+    if (found == out_.channels.end()) out_.channels.push_back(group);
+    return static_cast<int>(std::find(out_.channels.begin(), out_.channels.end(), group) -
+                            out_.channels.begin());
+  }
+
+ private:
+  void count(double seconds, Quality quality) {
+    out_.seconds_by_quality[static_cast<size_t>(quality)] += seconds;
+  }
+
+  const Cluster& cluster_;
+  Fabric fabric_;
+  OpCostModel costs_;
+  RunTime& out_;
+};
+
+/// Bytes of the values that a stage sends on for a micro-batch.
+int64_t boundary_bytes(const PaperRank& rank, const PhaseConfig& s) {
+  const TrainEngine& engine = rank.engine();
+  const PipelineLayout& layout = engine.pipeline().layout();
+  if (layout.stages.size() < 2) return 0;
+  const Recipe& recipe = engine.recipe();
+  const ParallelConfig& p = recipe.parallel;
+  const int64_t rows =
+      micro_rows(s, 0, recipe.data_ranks()) * s.sequence / p.context / (p.sequence ? p.tensor : 1);
+  const Decoder& decoder = engine.model().decoder();
+  const StageBoundaries& boundaries =
+      decoder.boundaries(engine.model().weights().precision(), decoder.config().mtp.depths);
+  int64_t bytes = 0;
+  for (const TensorMeta& m : boundaries.at(position_before(layout.stages[1])).metas(rows)) bytes += m.bytes();
+  return bytes;
+}
+
+size_t phase_named(const Recipe& recipe, const std::string& name) {
+  for (size_t i = 0; i < recipe.phases.size(); ++i)
+    if (recipe.phases[i].name == name) return i;
+  return 0;
+}
+
+}  // namespace
+
+RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {
+  if (cluster.devices > 0 && plan.what.ranks > cluster.devices)
+    throw Error(fmt::format("the plan has {} ranks, cluster '{}' {} devices", plan.what.ranks, cluster.name,
+                            cluster.devices),
+                fmt::format("plan --ranks {}, or name a larger cluster", cluster.devices));
+  RunTime out;
+  Timer timer(cluster, what, out);
+  timer.channel("data");
+  StepInput input;
+  const size_t phase = phase_named(recipe, plan.classes.front().plan.phase);
+  const int stages = static_cast<int>(recipe.parallel.pipeline);
+  input.slow.assign(static_cast<size_t>(stages), 1);
+  for (const auto& [position, factor] : what.slow)
+    if (position >= 0 && position < stages) input.slow[static_cast<size_t>(position)] = factor;
+  input.ends.resize(static_cast<size_t>(stages));
+  for (int stage = 0; stage < stages; ++stage) {
+    // Of the ranks of a stage, those with the most parameters.
+    const RankClass* most = nullptr;
+    for (const RankClass& c : plan.classes)
+      if (c.plan.stage == stage && (most == nullptr || c.plan.memory.state() > most->plan.memory.state()))
+        most = &c;
+    INGOT_CHECK(most != nullptr, "no rank has stage {}", stage);
+    const PaperRank rank(recipe, plan.what, most->ranks.front());
+    const RankProgram program = record_program(rank, phase, cluster);
+    const auto chunks = static_cast<int>(program.chunks.size());
+    if (input.stages.empty()) {
+      input.stages.resize(static_cast<size_t>(stages * chunks));
+      const PipelineShape shape{stages, chunks, static_cast<int>(most->plan.micro_batches)};
+      PipelineScheduleKind kind = recipe.parallel.schedule;
+      input.schedule = make_pipeline_schedule(kind, shape);
+      input.message = timer.message(rank, boundary_bytes(rank, recipe.phases[phase]));
+    }
+    for (int c = 0; c < chunks; ++c)
+      for (size_t k = 0; k < kWorkKinds; ++k)
+        input.stages[static_cast<size_t>(c * stages + stage)][k] =
+            timer.timed(program.chunks[static_cast<size_t>(c)][k], program.groups);
+    for (int c = 0; c < chunks; ++c)
+      timer.add_gathers(rank, input.stages[static_cast<size_t>(c * stages + stage)], chunks);
+    input.ends[static_cast<size_t>(stage)] = timer.end_of(rank, most->plan);
+  }
+  input.channels = out.channels;
+  out.step = simulate_step(input);
+  const auto ranks = static_cast<double>(plan.what.ranks);
+  out.tokens_per_second = static_cast<double>(plan.tokens()) / out.step.seconds / ranks;
+  out.model_tflops = plan.model_flops / out.step.seconds / ranks * 1e-12;
+  out.utilisation = plan.model_flops / out.step.seconds / ranks / timer.peak();
+  return out;
+}
+
+std::string describe_fit(const RunPlan& plan, const Cluster& cluster) {
+  const RankClass& most = plan.fullest();
+  // On a device a checkpoint's copy lies in the host's memory.
+  const int64_t needed = most.plan.memory.total() - most.plan.memory.checkpoint, has = cluster.device_bytes();
+  const auto amount = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  return fmt::format(
+      "  {:<12} rank {} needs {}, a device of '{}' has {}: it {}\n", "device", most.ranks.front(),
+      amount(needed), cluster.name, amount(has),
+      needed <= has ? "fits" : fmt::format("does not fit, {} are missing", amount(needed - has)));
+}
+
+std::string to_text(const RunTime& t) {
+  const RankTime& r = t.step.ranks[static_cast<size_t>(t.step.critical)];
+  std::string text = fmt::format(
+      "  {:<12} {} a step; {:.0f} tokens/s, {:.1f} TFLOP/s of the model and {:.1f} % of the "
+      "dense peak a device\n",
+      "time", format_seconds(t.step.seconds), t.tokens_per_second, t.model_tflops, 100 * t.utilisation);
+  const auto part = [&](const std::string& name, double seconds) {
+    if (seconds <= 0) return;
+    text += fmt::format("    {:<26} {:>10.4f} s {:>6.1f} %\n", name, seconds, 100 * seconds / t.step.seconds);
+  };
+  text += fmt::format("  of a rank of stage {}, whose passes end last:\n", t.step.critical);
+  for (int i = 0; i < kTimesOf; ++i) part(name_of(static_cast<TimeOf>(i)), r.busy[static_cast<size_t>(i)]);
+  for (const auto& [channel, seconds] : r.exposed) part("waits for " + channel + " ranks", seconds);
+  part("waits for other stages", r.bubble);
+  const double all = t.seconds_by_quality[0] + t.seconds_by_quality[1] + t.seconds_by_quality[2];
+  if (all > 0)
+    text += fmt::format("  {:<12} {:.0f} % measured, {:.0f} % published, {:.0f} % described\n", "times from",
+                        100 * t.seconds_by_quality[2] / all, 100 * t.seconds_by_quality[1] / all,
+                        100 * t.seconds_by_quality[0] / all);
+  return text;
+}
+
+std::string to_json(const RunTime& t) {
+  Json ranks = Json::array();
+  for (const RankTime& r : t.step.ranks) {
+    Json busy = Json::object();
+    for (int i = 0; i < kTimesOf; ++i) busy[name_of(static_cast<TimeOf>(i))] = r.busy[static_cast<size_t>(i)];
+    ranks.push_back({{"busy", busy}, {"exposed", r.exposed}, {"bubble", r.bubble}, {"live", r.live}});
+  }
+  return Json{{"step_seconds", t.step.seconds},
+              {"tokens_per_second_per_device", t.tokens_per_second},
+              {"model_tflops_per_device", t.model_tflops},
+              {"utilisation", t.utilisation},
+              {"critical_stage", t.step.critical},
+              {"stages", ranks}}
+      .dump(2);
+}
+
+}  // namespace ingot

@@ -1,0 +1,36 @@
+// The time of a step of a whole run on a cluster: the programs of one rank of each stage (op_program.h),
+// their kernels' times (op_cost.h), their transfers' (fabric.h), simulated (step_simulator.h).
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/run_plan.h"
+#include "plan/step_simulator.h"
+
+namespace ingot {
+
+struct TimeFor {
+  std::string type = "bf16";   ///< in which products compute: f32, bf16 or f8
+  double degraded = 1;         ///< rate of the links between nodes, as a multiple
+  std::map<int, double> slow;  ///< by position in the pipeline: how many times longer its kernels take
+};
+
+struct RunTime {
+  StepTime step;
+  std::vector<std::string> channels;
+  std::array<double, 3> seconds_by_quality{};  ///< of kernels and transfers, by Quality, all stages
+  double tokens_per_second = 0;                ///< of a device
+  double model_tflops = 0;                     ///< of a device
+  double utilisation = 0;                      ///< model FLOPs over the dense peak of the type
+};
+
+/// Throws Error where the cluster has fewer devices than the plan has ranks.
+RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
+
+/// Whether the fullest rank fits a device, with the arithmetic.
+std::string describe_fit(const RunPlan& plan, const Cluster& cluster);
+std::string to_text(const RunTime& time);
+std::string to_json(const RunTime& time);
+
+}  // namespace ingot

@@ -1,0 +1,251 @@
+// See step_simulator.h.
+#include "plan/step_simulator.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+constexpr double kNotYet = -1;
+
+/// A pass that runs: its next step, and when it may begin.
+struct Cursor {
+  const TimedProgram* program;
+  size_t next = 0;
+  double ready = 0;
+  int waits_on = -1;                               ///< channel of the last transfer that it waited for
+  std::map<int, std::pair<double, int>> arrivals;  ///< by handle: end and channel
+  bool done() const { return next == program->size(); }
+};
+
+/// One position of the pipeline.
+struct Rank {
+  double clock = 0;           ///< of the compute resource
+  size_t next = 0;            ///< entry of the table
+  std::vector<double> links;  ///< by channel: free from
+  RankTime time;
+  int live = 0;
+  double last_backward = 0;  ///< length of the last one
+};
+
+class StepSimulator {
+ public:
+  explicit StepSimulator(const StepInput& input)
+      : in_(input), shape_(input.schedule.shape), ranks_(static_cast<size_t>(shape_.stages)) {
+    INGOT_CHECK(in_.stages.size() == static_cast<size_t>(shape_.virtual_stages()), "{} stages",
+                in_.stages.size());
+    for (Rank& r : ranks_) r.links.assign(in_.channels.size(), 0.0);
+    const auto all = static_cast<size_t>(shape_.micro_batches * shape_.virtual_stages());
+    forward_.assign(all, kNotYet), backward_.assign(all, kNotYet);
+  }
+
+  StepTime run() {
+    for (bool advanced = true; advanced;) {
+      advanced = false;
+      for (int r = 0; r < shape_.stages; ++r)
+        while (advance(r)) advanced = true;
+    }
+    StepTime result;
+    result.merged_pairs = merged_;
+    double last = 0;
+    for (int r = 0; r < shape_.stages; ++r) {
+      const auto i = static_cast<size_t>(r);
+      INGOT_CHECK(ranks_[i].next == in_.schedule.ranks[i].size(), "rank {} waits for ever", r);
+      end_step(ranks_[i], i);
+      if (ranks_[i].clock > last) last = ranks_[i].clock, result.critical = r;
+    }
+    // The norm of the gradient joins all ranks before the update; an update of every rank then ends the step.
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const StepEnd end = i < in_.ends.size() ? in_.ends[i] : StepEnd{};
+      result.seconds = std::max(result.seconds, last + factor(i) * end.update + end.exchange);
+    }
+    for (size_t i = 0; i < ranks_.size(); ++i) finish(ranks_[i], i, last, result);
+    return result;
+  }
+
+ private:
+  size_t at(int micro_batch, int stage) const {
+    return static_cast<size_t>(micro_batch * shape_.virtual_stages() + stage);
+  }
+  double factor(size_t rank) const { return rank < in_.slow.size() ? in_.slow[rank] : 1; }
+  const TimedProgram& program(int rank, const Work& w) const {
+    return in_.stages[static_cast<size_t>(shape_.virtual_stage(rank, w.chunk))][static_cast<size_t>(w.kind)];
+  }
+
+  /// When a work's inputs are there; kNotYet.
+  double ready(int rank, const Work& w) const {
+    const int stage = shape_.virtual_stage(rank, w.chunk), last = shape_.virtual_stages() - 1;
+    const auto from = [&](const std::vector<double>& done, int other) {
+      const double end = done[at(w.micro_batch, other)];
+      return end == kNotYet ? kNotYet : end + (shape_.rank_of(other) == rank ? 0 : in_.message);
+    };
+    switch (w.kind) {
+      case WorkKind::forward:
+        return stage == 0 ? 0 : from(forward_, stage - 1);
+      case WorkKind::backward:
+      case WorkKind::backward_input:
+        if (forward_[at(w.micro_batch, stage)] == kNotYet) return kNotYet;
+        return stage == last ? forward_[at(w.micro_batch, stage)] : from(backward_, stage + 1);
+      case WorkKind::backward_weight:
+        return backward_[at(w.micro_batch, stage)];
+    }
+    return kNotYet;
+  }
+
+  bool advance(int r) {
+    const auto i = static_cast<size_t>(r);
+    Rank& rank = ranks_[i];
+    if (rank.next == in_.schedule.ranks[i].size()) return false;
+    const ScheduleEntry& e = in_.schedule.ranks[i][rank.next];
+    double start = ready(r, e.work);
+    if (start == kNotYet) return false;
+    std::vector<Cursor> cursors;
+    cursors.push_back({&program(r, e.work)});
+    if (e.beside) {
+      const double other = ready(r, *e.beside);
+      if (other == kNotYet) return false;
+      start = std::max(start, other);
+      cursors.push_back({&program(r, *e.beside)});
+      ++merged_;
+    }
+    if (start > rank.clock) rank.time.bubble += start - rank.clock, rank.clock = start;
+    const double begin = rank.clock;
+    run_passes(rank, i, cursors);
+    if (e.work.kind != WorkKind::forward || e.beside) rank.last_backward = rank.clock - begin;
+    finish_work(r, e.work);
+    if (e.beside) finish_work(r, *e.beside);
+    ++rank.next;
+    return true;
+  }
+
+  void finish_work(int r, const Work& w) {
+    Rank& rank = ranks_[static_cast<size_t>(r)];
+    const size_t place = at(w.micro_batch, shape_.virtual_stage(r, w.chunk));
+    if (w.kind == WorkKind::forward) {
+      forward_[place] = rank.clock;
+      rank.time.live = std::max(rank.time.live, ++rank.live);
+    }
+    if (w.kind == WorkKind::backward || w.kind == WorkKind::backward_input) backward_[place] = rank.clock;
+    if (w.kind == WorkKind::backward || w.kind == WorkKind::backward_weight) --rank.live;
+  }
+
+  /// Waits until `until`, for a transfer on `channel`.
+  void wait(Rank& rank, double until, int channel) {
+    if (until <= rank.clock) return;
+    rank.time.exposed[in_.channels[static_cast<size_t>(std::max(0, channel))]] += until - rank.clock;
+    rank.clock = until;
+  }
+
+  /// One pass, or two that take turns: a pass runs until it waits for a transfer, then the one that can
+  /// continue first does.
+  void run_passes(Rank& rank, size_t index, std::vector<Cursor>& cursors) {
+    for (Cursor& c : cursors) c.ready = rank.clock;
+    Cursor* current = &cursors.front();
+    for (;;) {
+      if (current->done() || current->ready > rank.clock) {
+        current = nullptr;
+        for (Cursor& c : cursors)
+          if (!c.done() && (current == nullptr || c.ready < current->ready)) current = &c;
+      }
+      if (current == nullptr) break;
+      step(rank, index, *current);
+    }
+    for (Cursor& c : cursors) wait(rank, c.ready, c.waits_on);
+  }
+
+  void step(Rank& rank, size_t index, Cursor& c) {
+    const TimedStep& s = (*c.program)[c.next++];
+    switch (s.kind) {
+      case PassStep::Kind::compute: {
+        wait(rank, c.ready, c.waits_on);
+        const double seconds = s.seconds * factor(index);
+        rank.time.busy[static_cast<size_t>(s.what)] += seconds;
+        rank.clock += seconds;
+        c.ready = rank.clock;
+        break;
+      }
+      case PassStep::Kind::transfer: {
+        double& link = rank.links[static_cast<size_t>(s.channel)];
+        const double begin = std::max({link, c.ready, rank.clock});
+        link = begin + s.seconds;
+        if (s.handle >= 0) {
+          c.arrivals[s.handle] = {link, s.channel};
+        } else {
+          c.ready = link, c.waits_on = s.channel;
+        }
+        break;
+      }
+      case PassStep::Kind::wait: {
+        const auto found = c.arrivals.find(s.handle);
+        if (found == c.arrivals.end() || found->second.first <= c.ready) break;
+        c.ready = found->second.first, c.waits_on = found->second.second;
+        break;
+      }
+    }
+  }
+
+  /// Sums of gradients: a bucket begins when the last backward has written it, evenly over that backward.
+  void end_step(Rank& rank, size_t i) {
+    if (i >= in_.ends.size() || in_.ends[i].buckets.empty()) return;
+    const StepEnd& end = in_.ends[i];
+    const auto count = static_cast<double>(end.buckets.size());
+    double link = 0;
+    for (size_t b = 0; b < end.buckets.size(); ++b) {
+      const double written = rank.clock - rank.last_backward * (count - 1 - static_cast<double>(b)) / count;
+      link = std::max(link, written) + end.buckets[b];
+    }
+    wait(rank, link, end.channel);
+  }
+
+  void finish(Rank& rank, size_t i, double last, StepTime& result) {
+    const StepEnd end = i < in_.ends.size() ? in_.ends[i] : StepEnd{};
+    rank.time.bubble += last - rank.clock;
+    rank.time.busy[static_cast<size_t>(TimeOf::optimizer)] += factor(i) * end.update;
+    rank.clock = last + factor(i) * end.update;
+    wait(rank, rank.clock + end.exchange, end.channel);
+    rank.time.bubble += result.seconds - rank.clock;
+    result.ranks.push_back(rank.time);
+  }
+
+  const StepInput& in_;
+  const PipelineShape& shape_;
+  std::vector<Rank> ranks_;
+  std::vector<double> forward_, backward_;
+  int merged_ = 0;
+};
+
+}  // namespace
+
+double RankTime::sum() const {
+  double seconds = std::accumulate(busy.begin(), busy.end(), bubble);
+  for (const auto& [channel, waited] : exposed) seconds += waited;
+  return seconds;
+}
+
+double StepTime::bubble_share() const {
+  double most = 0;
+  for (const RankTime& r : ranks) most = std::max(most, std::accumulate(r.busy.begin(), r.busy.end(), 0.0));
+  return most > 0 ? seconds / most - 1 : 0;
+}
+
+StepTime simulate_step(const StepInput& input) {
+  return StepSimulator(input).run();
+}
+
+StepInput plain_step(PipelineSchedule schedule, const std::vector<double>& forward,
+                     const std::vector<double>& backward_input, const std::vector<double>& backward_weight) {
+  StepInput input;
+  input.schedule = std::move(schedule);
+  const auto one = [](double seconds) {
+    return TimedProgram{{PassStep::Kind::compute, TimeOf::products, seconds, 0, -1}};
+  };
+  for (size_t s = 0; s < forward.size(); ++s)
+    input.stages.push_back({one(forward[s]), one(backward_input[s] + backward_weight[s]),
+                            one(backward_input[s]), one(backward_weight[s])});
+  return input;
+}
+
+}  // namespace ingot

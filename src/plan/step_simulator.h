@@ -1,0 +1,73 @@
+// How long a step takes: an event simulation of the schedule's table, one rank for each position in the
+// pipeline, with its kernels in order on one compute resource, and transfers on the links of their level. A
+// transfer that the tape does not wait for at once runs beside kernels; two merged passes take turns where
+// one of them waits. After the passes follow the sums of gradients, which begin as buckets complete, the
+// update, and the exchange of new weights.
+//
+// Exact laws (tests): without transfers the step is that of parallel/pipeline_simulator.h; no cost that
+// grows makes it shorter; the purposes of a rank's time add up to the step.
+#pragma once
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/op_program.h"
+
+namespace ingot {
+
+/// A step of a pass with its time.
+struct TimedStep {
+  PassStep::Kind kind = PassStep::Kind::compute;
+  TimeOf what = TimeOf::kernels;
+  double seconds = 0;
+  int channel = 0;  ///< of a transfer
+  int handle = -1;
+};
+using TimedProgram = std::vector<TimedStep>;
+using TimedStage = std::array<TimedProgram, kWorkKinds>;
+
+/// What follows the passes on a rank.
+struct StepEnd {
+  std::vector<double>
+      buckets;          ///< seconds of each bucket's sum, in the order in which backward completes them
+  double update = 0;    ///< norm, clip and optimizer
+  double exchange = 0;  ///< of new weights
+  int channel = 0;      ///< of the sums
+};
+
+struct StepInput {
+  PipelineSchedule schedule;
+  std::vector<TimedStage> stages;  ///< by virtual stage
+  std::vector<StepEnd> ends;       ///< by position in the pipeline
+  std::vector<double> slow;        ///< by position: its kernels take so many times as long; empty: 1
+  double message = 0;              ///< seconds from one stage to the next
+  std::vector<std::string> channels = {"links"};
+};
+
+/// A rank's time, which adds up to the step.
+struct RankTime {
+  std::array<double, kTimesOf> busy{};    ///< by TimeOf
+  std::map<std::string, double> exposed;  ///< waits for transfers inside of passes and at the end, by channel
+  double bubble = 0;                      ///< waits for other stages
+  int live = 0;                           ///< most micro-batches x chunks between forward and backward
+  double sum() const;
+};
+
+struct StepTime {
+  double seconds = 0;
+  std::vector<RankTime> ranks;
+  /// The rank whose own work ends last: what would have to become shorter.
+  int critical = 0;
+  double bubble_share() const;  ///< idle time over busy time of the busiest rank
+  int merged_pairs = 0;
+};
+
+/// Throws InternalError for a table that cannot run.
+StepTime simulate_step(const StepInput& input);
+
+/// A schedule with whole passes as one kernel each.
+StepInput plain_step(PipelineSchedule schedule, const std::vector<double>& forward,
+                     const std::vector<double>& backward_input, const std::vector<double>& backward_weight);
+
+}  // namespace ingot

@@ -1,0 +1,75 @@
+// Days, devices and failures: the sources' examples, and goodput against a simulated year.
+#include "plan/budget.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace ingot::test::budget_test {
+
+/// 1.98e23 FLOPs in four weeks at 720 TFLOP/s x 30 %: 379 devices.
+TEST(Budget, DevicesForADeadline) {
+  const double flops = 6 * 3e9 * 11e12;
+  EXPECT_EQ(std::lround(devices_needed(flops, 720e12, 0.3, 28)), 379);
+}
+
+TEST(Budget, AmdahlsCeiling) {
+  EXPECT_DOUBLE_EQ(amdahl(0.1, std::numeric_limits<double>::infinity()), 10);
+  EXPECT_DOUBLE_EQ(amdahl(0, 64), 64);
+}
+
+TEST(Budget, TheLedgerOfSmolLM3) {
+  const std::vector<LedgerRow> rows = {{"main", 384, 30},
+                                       {"ablations", 192, 15},
+                                       {"mid-training", 192, 10},
+                                       {"reset", 384, 3},
+                                       {"debugging", 192, 4}};
+  EXPECT_DOUBLE_EQ(rows[0].hours(), 276480);
+  EXPECT_DOUBLE_EQ(total_hours(rows), 437760);
+  EXPECT_EQ(std::lround(100 * (total_hours(rows) / rows[0].hours() - 1)), 58);
+}
+
+TEST(Budget, ReadsOfALoader) {
+  const LoaderReads r = loader_reads(4096, 4096, 4, 4096, 2.5, 70000);
+  EXPECT_EQ(std::lround(r.per_second), 6554);
+  EXPECT_NEAR(r.break_even, 0.234, 0.0005);
+  EXPECT_NEAR(loader_reads(4096, 4096, 4, 4096, 2.5, 70000, 8).break_even, 8 * 0.234, 0.005);
+}
+
+/// A run with failures drawn one by one.
+double simulated(const FailureRate& f, double interval, double pause) {
+  std::mt19937_64 random(7);
+  std::exponential_distribution<double> between(1 / f.between());
+  double time = 0, kept = 0;
+  double next = between(random);
+  for (int period = 0; period < 200000;) {
+    if (next >= interval + pause) {
+      time += interval + pause, next -= interval + pause, kept += interval, ++period;
+    } else {
+      time += next + f.detect_seconds + f.restart_seconds;
+      next = between(random);
+    }
+  }
+  return kept / time;
+}
+
+TEST(Budget, GoodputIsThatOfASimulatedRun) {
+  for (const auto& [devices, interval] : {std::pair{384.0, 3600.0}, {10000.0, 1200.0}}) {
+    const FailureRate f{50000, devices, 300, 600};
+    EXPECT_NEAR(goodput(f, interval, 20), simulated(f, interval, 20), 0.003) << devices;  // of 2e5 periods
+  }
+}
+
+TEST(Budget, TheBestIntervalIsBest) {
+  const FailureRate f{50000, 1024, 300, 600};
+  const double best = best_interval(f, 30);
+  // Young's rule, sqrt(2 pause mean), where both are short beside the mean.
+  EXPECT_NEAR(best, std::sqrt(2 * 30 * f.between()), 0.05 * best);
+  for (const double other : {0.7 * best, 1.4 * best}) EXPECT_LT(goodput(f, other, 30), goodput(f, best, 30));
+  EXPECT_FALSE(std::isfinite(best_interval({0, 8}, 30)));
+}
+
+}  // namespace ingot::test::budget_test

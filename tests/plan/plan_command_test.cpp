@@ -1,0 +1,91 @@
+// `ingot plan` as people type it: text, JSON, clusters, what-ifs, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/support.h"
+#include "support/tiny_run.h"
+
+namespace ingot::test::plan_command_test {
+
+const std::string kRecipe = std::string(INGOT_SOURCE_DIR) + "/recipes/sources/smollm3.toml";
+const std::string kCluster = std::string(INGOT_SOURCE_DIR) + "/clusters/h100-ib.toml";
+
+ProcessResult plan(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {INGOT_BINARY,          "plan",    kRecipe, "--phase", "stage 1",
+                                    "--phases.0.batch=24", "--ranks", "16"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_process(words, {"INGOT_LOG=error"});
+}
+
+nlohmann::json json_of(const std::vector<std::string>& more) {
+  std::vector<std::string> words = more;
+  words.push_back("--json");
+  const ProcessResult r = plan(words);
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  return nlohmann::json::parse(r.output);
+}
+
+TEST(PlanCommand, PrintsEveryKindOfRankAndOneInFull) {
+  const ProcessResult r = plan({"--rank", "3"});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  for (const char* part :
+       {"3,075,098,624", "16 = data 8 x tensor 2", "memory by rank", "rank ", "activations"})
+    EXPECT_NE(r.output.find(part), std::string::npos) << part << "\n" << r.output;
+}
+
+TEST(PlanCommand, NumbersAsJson) {
+  const auto plan = json_of({});
+  EXPECT_EQ(plan.at("ranks"), 16);
+  EXPECT_EQ(plan.at("tokens_per_step"), 24 * 4096);
+  size_t ranks = 0;
+  for (const auto& c : plan.at("classes")) {
+    ranks += c.at("ranks").size();
+    EXPECT_GT(c.at("plan").at("memory").at("total").get<int64_t>(), 0);
+  }
+  EXPECT_EQ(ranks, 16u);
+}
+
+TEST(PlanCommand, TimeOnAClusterAndWhatIfs) {
+  const auto seconds = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--cluster", kCluster};
+    words.insert(words.end(), more.begin(), more.end());
+    return json_of(words).at("time").at("step_seconds").get<double>();
+  };
+  const double step = seconds({});
+  EXPECT_GT(step, 0);
+  EXPECT_GT(seconds({"--slow", "0:1.5"}), 1.2 * step);
+  EXPECT_GE(seconds({"--links", "0.1"}), step);
+  EXPECT_LT(seconds({"--type", "f8"}), step);
+}
+
+TEST(PlanCommand, ABudgetSaysDaysAndCheckpoints) {
+  const ProcessResult r = plan({"--cluster", kCluster, "--budget"});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  for (const char* part : {"device hours at a goodput of", "training stops for", "days of steps", "reads"})
+    EXPECT_NE(r.output.find(part), std::string::npos) << part << "\n" << r.output;
+}
+
+TEST(PlanCommand, ThePapersFormulasNeedNoRecipe) {
+  const ProcessResult r = run_process({INGOT_BINARY, "plan", "--published"});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_NE(r.output.find("Llama-405B total"), std::string::npos) << r.output;
+}
+
+TEST(PlanCommand, RefusesWhatCannotBe) {
+  const auto refused = [](const ProcessResult& r, int code, const char* part) {
+    EXPECT_EQ(r.exit_code, code) << r.output;
+    EXPECT_NE(r.output.find(part), std::string::npos) << part << "\n" << r.output;
+  };
+  refused(run_process({INGOT_BINARY, "plan"}), 2, "needs a recipe");
+  refused(plan({"--rank", "16"}), 1, "the plan has the ranks 0 to 15");
+  refused(run_process({INGOT_BINARY, "plan", kRecipe, "--phase", "stage 9"}), 1,
+          "the recipe has no phase 'stage 9'");
+  refused(plan({"--parallel.tensor=3", "--parallel.sequence=true"}), 1, "do not divide");
+  refused(plan({"--cluster", std::string(INGOT_SOURCE_DIR) + "/clusters/cpu-2core.toml"}), 1,
+          "the plan has 16 ranks, cluster 'CPU, 2 cores' 2 devices");
+  refused(plan({"--cluster", kCluster, "--slow", "x"}), 1, "expected STAGE:FACTOR");
+  refused(plan({"--links", "0.5"}), 2, "--cluster");
+}
+
+}  // namespace ingot::test::plan_command_test
