@@ -5,8 +5,10 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/checks.h"
 #include "apps/command_line.h"
@@ -17,6 +19,7 @@
 #include "base/hash.h"
 #include "chat/reply_parser.h"
 #include "environments/rows.h"
+#include "reason/planted_rows.h"
 #include "report/table.h"
 
 namespace ingot {
@@ -30,6 +33,8 @@ struct EnvironmentArguments {
   int64_t difficulty = -1, number = 0, count = 1, size = 1000;
   uint64_t seed = 0;
   double no_think = 0;
+  reason::PlantedOptions planted;
+  std::string compaction = "tail";
   bool held_out = false, data = false;
   JsonOption json;
   uint64_t problem_seed() const { return seed + (held_out ? envs::kHeldOutSeeds : 0); }
@@ -162,17 +167,37 @@ void judge_answer(const EnvironmentArguments& o) {
                json_text(verdict_json(problem, verdict), 2));
 }
 
-void export_rows(const EnvironmentArguments& o) {
+/// The form of --form that shows candidates; none for those without.
+std::optional<reason::AggregationForm> aggregation_form(const std::string& form) {
+  if (form == "aggregation") return reason::AggregationForm::messages;
+  if (form == "aggregation_prompts") return reason::AggregationForm::prompts;
+  return {};
+}
+
+/// What makes row n of an export.
+std::function<std::string(uint64_t)> row_maker(const EnvironmentArguments& o) {
   envs::RowRequest request;
   for (const std::string& text : o.mix) request.mix.push_back(envs::problem_mix(text));
-  request.form = enum_from<envs::RowForm>(o.form, "--form");
   request.styles.clear();
   for (const std::string& style : o.styles)
     request.styles.push_back(enum_from<envs::TraceStyle>(style, "--styles"));
   request.no_think = o.no_think, request.seed = o.problem_seed();
+  if (const auto form = aggregation_form(o.form)) {
+    reason::PlantedOptions planted = o.planted;
+    planted.form = *form;
+    planted.compaction = enum_from<reason::Compaction>(o.compaction, "--compaction");
+    return [request, planted, aggregate = reason::AggregateTemplate()](uint64_t n) {
+      return reason::planted_row(aggregate, request, n, planted);
+    };
+  }
+  request.form = enum_from<envs::RowForm>(o.form, "--form");
+  return [request](uint64_t n) { return envs::problem_row(request, n); };
+}
+
+void export_rows(const EnvironmentArguments& o) {
+  const std::function<std::string(uint64_t)> row_of = row_maker(o);
   if (o.output.empty()) {
-    for (int64_t i = 0; i < o.size; ++i)
-      std::cout << envs::problem_row(request, static_cast<uint64_t>(i)) << "\n";
+    for (int64_t i = 0; i < o.size; ++i) std::cout << row_of(static_cast<uint64_t>(i)) << "\n";
     return;
   }
   FileSystem& fs = real_file_system();
@@ -181,7 +206,7 @@ void export_rows(const EnvironmentArguments& o) {
   {
     const auto file = fs.create(made);
     for (int64_t i = 0; i < o.size; ++i) {
-      const std::string row = envs::problem_row(request, static_cast<uint64_t>(i)) + "\n";
+      const std::string row = row_of(static_cast<uint64_t>(i)) + "\n";
       file->append(row.data(), row.size());
     }
     file->sync();
@@ -190,7 +215,31 @@ void export_rows(const EnvironmentArguments& o) {
   fs.rename(made, o.output);
   unfinished.keep();
   std::cout << fmt::format("{}: {} rows of {}\n", o.output, o.size,
-                           count_of(static_cast<int64_t>(request.mix.size()), "environment"));
+                           count_of(static_cast<int64_t>(o.mix.size()), "environment"));
+}
+
+/// Of the forms that show candidates.
+void add_candidate_options(CLI::App& c, EnvironmentArguments& o) {
+  c.add_option("--candidates", o.planted.candidates, "that a row of aggregation shows")
+      ->check(in(between(1, 1000)))
+      ->capture_default_str();
+  c.add_option("--right", o.planted.right, "chance that a candidate is right; the others have a mistake")
+      ->check(in(between(0, 1)))
+      ->capture_default_str();
+  c.add_option("--tail", o.planted.tail, "bytes of a candidate that are shown, from its end")
+      ->check(in(between(1, 1e6)))
+      ->capture_default_str();
+  c.add_option("--compaction", o.compaction,
+               "what is shown: tail (of the reasoning), pacore or hybrid (the answer)")
+      ->capture_default_str();
+}
+
+void require_candidates(const CLI::App& c, const EnvironmentArguments& o) {
+  if (aggregation_form(o.form)) return;
+  for (const char* option : {"--candidates", "--right", "--tail", "--compaction"})
+    if (c.count(option) > 0)
+      throw UsageError(fmt::format("{} is given, and --form {} shows no candidates", option, o.form),
+                       "add --form aggregation or aggregation_prompts");
 }
 
 void add_problem_options(CLI::App& c, EnvironmentArguments& o) {
@@ -251,7 +300,9 @@ void add_environment_command(CLI::App& app, int& code) {
   rows->add_option("environments", o->mix, "NAME, NAME:DIFFICULTY or NAME:LEAST-MOST, and *SHARE: sort:3-8*2")
       ->required();
   rows->add_option("--rows", o->size, "how many")->check(in(between(1, 1e9)))->capture_default_str();
-  rows->add_option("--form", o->form, "text, messages, completion, or prompts (for RL)")
+  rows->add_option("--form", o->form,
+                   "text, messages, completion, prompts (for RL), aggregation (candidates in "
+                   "the question, for SFT) or aggregation_prompts (the same for RL)")
       ->capture_default_str();
   rows->add_option("--styles", o->styles, "of the solutions, drawn alike: answer, plain, checked, slips")
       ->delimiter(',')
@@ -259,8 +310,10 @@ void add_environment_command(CLI::App& app, int& code) {
   rows->add_option("--no-think", o->no_think, "share of rows without reasoning, under /no_think")
       ->check(in(between(0, 1)))
       ->capture_default_str();
+  add_candidate_options(*rows, *o);
   rows->add_option("--output", o->output, "file; default: standard output");
   add_seed_options(*rows, *o);
+  rows->callback([o, rows, &code] { require_candidates(*rows, *o), export_rows(*o), code = 0; });
 }
 
 }  // namespace ingot

@@ -16,12 +16,15 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/hash.h"
+#include "base/invocation.h"
 #include "base/log.h"
 #include "base/terminal_text.h"
 #include "environments/answer.h"
 #include "environments/rows.h"
 #include "eval/metrics.h"
 #include "reason/training_rows.h"
+#include "report/reason_results.h"
+#include "report/run_record.h"
 #include "report/table.h"
 
 namespace ingot {
@@ -29,7 +32,7 @@ namespace {
 
 struct ReasonArguments : InferenceArguments {
   std::vector<std::string> mix;
-  std::string prompt, compaction = "tail", aggregate, rows, form = "messages";
+  std::string prompt, compaction = "tail", aggregate, rows, form = "messages", record, name;
   reason::RsaOptions rsa;
   reason::AggregationOptions rows_options;
   int64_t problems = 20, at_once = 16, problem_seed = 0;
@@ -65,7 +68,7 @@ reason::RsaOptions rsa_options(const ReasonArguments& o) {
   return rsa;
 }
 
-/// What a round's rollouts came to, over all problems of an environment.
+/// What a round's rollouts came to, a number for each problem.
 struct RoundScores {
   std::vector<double> right, majority, any, decoded;
   double picked = 0,
@@ -81,6 +84,7 @@ class MeasuredProblems {
   void add(const environments::Problem& problem, const reason::RsaResult& result) {
     std::vector<double> before;
     double decoded = 0;
+    prompt_bound_ = std::max(prompt_bound_, result.prompt_bound);
     for (size_t t = 0; t < result.rounds.size(); ++t) {
       const reason::RsaRound& round = result.rounds[t];
       RoundScores& scores = rounds_[t];
@@ -108,21 +112,35 @@ class MeasuredProblems {
     }
   }
 
-  void add_to(Table& table) const {
-    for (size_t t = 0; t < rounds_.size(); ++t) {
-      const RoundScores& s = rounds_[t];
-      const auto error = mean_error(s.right);
-      table.add({environment_->name(), static_cast<int64_t>(t), static_cast<int64_t>(s.right.size()),
-                 mean(s.right), error ? Cell(*error) : Cell(), mean(s.majority), mean(s.any),
-                 s.could_pick > 0 ? Cell(s.picked / s.could_pick) : Cell(), mean(s.decoded),
-                 s.longest_prompt});
+  ReasonResult result(const ReasonArguments& o, const std::string& problems) const {
+    ReasonResult r{.name = o.name, .problems = problems, .count = o.problems};
+    r.population = o.rsa.population, r.candidates = o.rsa.candidates;
+    r.budget = o.rsa.budget, r.tail = o.rsa.tail, r.compaction = o.compaction;
+    r.prompt_bound = prompt_bound_;
+    for (const RoundScores& s : rounds_) {
+      ReasonRound& round = r.rounds.emplace_back();
+      round.right = mean(s.right), round.majority = mean(s.majority), round.any = mean(s.any);
+      round.right_error = mean_error(s.right), round.majority_error = mean_error(s.majority);
+      if (s.could_pick > 0) round.picked = s.picked / s.could_pick;
+      round.tokens = mean(s.decoded), round.longest_prompt = s.longest_prompt;
     }
+    return r;
   }
 
  private:
   environments::EnvironmentPointer environment_;
   std::vector<RoundScores> rounds_;
+  int64_t prompt_bound_ = 0;
 };
+
+void add_rounds(Table& table, const std::string& environment, const ReasonResult& result) {
+  for (size_t t = 0; t < result.rounds.size(); ++t) {
+    const ReasonRound& r = result.rounds[t];
+    const auto cell = [](std::optional<double> value) { return value ? Cell(*value) : Cell(); };
+    table.add({environment, static_cast<int64_t>(t), result.count, r.right, cell(r.right_error), r.majority,
+               cell(r.majority_error), r.any, cell(r.picked), r.tokens, r.longest_prompt});
+  }
+}
 
 Table rounds_table() {
   const auto column = [](const char* title, const char* field, const char* format = "{:.1f}",
@@ -133,8 +151,8 @@ Table rounds_table() {
   };
   return Table({words("environment", "environment"), column("round", "round", "{}", 1),
                 column("problems", "problems", "{}", 1), column("right %", "right"),
-                column("±", "right_stderr"), column("majority %", "majority"), column("any %", "any"),
-                column("picked %", "picked"), column("tokens", "tokens", "{:.0f}", 1),
+                column("±", "right_stderr"), column("majority %", "majority"), column("±", "majority_stderr"),
+                column("any %", "any"), column("picked %", "picked"), column("tokens", "tokens", "{:.0f}", 1),
                 column("longest prompt", "longest_prompt", "{}", 1)});
 }
 
@@ -163,17 +181,27 @@ void reason_about(const ReasonArguments& o, const OpenReasoner& open, const envi
 void measure_reasoning(const ReasonArguments& o, const OpenReasoner& open,
                        const std::vector<environments::ProblemMix>& mixes) {
   Table table = rounds_table();
-  for (const environments::ProblemMix& mix : mixes) {
-    MeasuredProblems measured(mix.environment, o.rsa.rounds);
-    reason_about(o, open, mix,
+  int64_t bound = 0;
+  for (size_t i = 0; i < mixes.size(); ++i) {
+    MeasuredProblems measured(mixes[i].environment, o.rsa.rounds);
+    reason_about(o, open, mixes[i],
                  [&](const auto& problem, const auto& result) { measured.add(problem, result); });
-    measured.add_to(table);
+    const ReasonResult result = measured.result(o, o.mix[i]);
+    add_rounds(table, mixes[i].environment->name(), result);
+    bound = std::max(bound, result.prompt_bound);
+    if (!o.record.empty()) record_reason_result(real_file_system(), o.record, result);
   }
-  nlohmann::ordered_json json = {{"model", open.session.path},     {"population", o.rsa.population},
-                                 {"candidates", o.rsa.candidates}, {"rounds", o.rsa.rounds},
-                                 {"budget", o.rsa.budget},         {"tail", o.rsa.tail},
-                                 {"compaction", o.compaction},     {"results", table.json()}};
-  o.json.print(table.text(), json_text(json, 2));
+  nlohmann::ordered_json json = {
+      {"model", open.session.path}, {"population", o.rsa.population}, {"candidates", o.rsa.candidates},
+      {"rounds", o.rsa.rounds},     {"budget", o.rsa.budget},         {"tail", o.rsa.tail},
+      {"compaction", o.compaction}, {"prompt_bound", bound},          {"results", table.json()}};
+  std::string text = table.text();
+  if (bound > 0)
+    text += fmt::format("prompts with {} have at most {} tokens\n", count_of(o.rsa.candidates, "candidate"),
+                        bound);
+  if (!o.record.empty())
+    text += fmt::format("kept in {}; `ingot report {}` shows it\n", o.record, shell_word(o.record));
+  o.json.print(text, json_text(json, 2));
 }
 
 void write_aggregation_rows(const ReasonArguments& o, const OpenReasoner& open,
@@ -229,6 +257,13 @@ void reason_command(const ReasonArguments& o) {
                      "give environments, as sort:3-8, or --prompt, one of the two");
   if (!o.prompt.empty() && !o.rows.empty())
     throw UsageError("--rows needs problems that are judged", "give environments");
+  if (o.record.empty() != o.name.empty())
+    throw UsageError("--record and --name go together",
+                     "name what is measured, as --record runs/a --name trained");
+  if (!o.record.empty() && (!o.prompt.empty() || !o.rows.empty()))
+    throw UsageError("--record keeps what is measured on environments", "give environments, without --rows");
+  if (!o.record.empty())
+    read_run_record(real_file_system(), o.record);  // its faults are found before the work
   std::vector<environments::ProblemMix> mixes;
   for (const std::string& text : o.mix) mixes.push_back(environments::problem_mix(text));
   reason::validate(rsa_options(o));
@@ -301,6 +336,8 @@ void add_reason_command(CLI::App& app, int& code) {
   c->add_option("--expert", o->rows_options.expert, "of --rows: share of candidates that the teacher writes")
       ->check(in(between(0, 1)))
       ->capture_default_str();
+  c->add_option("--record", o->record, "keeps the result in this run's folder: its report shows it");
+  c->add_option("--name", o->name, "of --record: what the report calls the model, as trained");
   add_json_option(*c, o->json);
   c->callback([o, &code] { reason_command(*o), code = 0; });
 }

@@ -62,6 +62,9 @@ struct Batch {
   /// Experts that the routers must choose, where they are replayed: by MoE layer in order, [B*S][top_k];
   /// -1: no choice. Empty: they choose.
   std::vector<std::vector<int32_t>> routes;
+  /// Where targets were drawn from some ids only: row t's distribution is over allowed_ids[allowed[2 t] ..
+  /// allowed[2 t + 1]), ascending; an empty range allows every id. Empty: all rows do.
+  std::vector<int32_t> allowed, allowed_ids;
   TokenColumns columns;  ///< of kinds of phases other than text
   double divisor = 0;    ///< what the summed loss is divided by; 0: valid_targets
   double baseline = 0;   ///< what the objective compares sequences with (KTO's z)

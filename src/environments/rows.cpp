@@ -104,18 +104,25 @@ std::string problem_text(const Problem& problem, const chat::Message& reply) {
   return prompt_text(problem) + solution_text(reply);
 }
 
-std::string problem_row(const RowRequest& request, uint64_t number) {
+DrawnProblem drawn_problem(const RowRequest& request, uint64_t number) {
   INGOT_CHECK(!request.mix.empty() && !request.styles.empty(), "an empty request");
   const Random random(request.seed, RandomPurpose::environment, hash64(fmt::format("row {}", number)));
   const ProblemMix& mix = drawn_mix(request.mix, random.uniform(0));
   const auto width = static_cast<uint64_t>(mix.difficulty.most - mix.difficulty.least + 1);
   const int64_t difficulty = mix.difficulty.least + static_cast<int64_t>(random.below(4, width));
-  const Problem problem = mix.environment->make(request.seed, number, difficulty);
-  const bool no_think = static_cast<double>(random.uniform(1)) < request.no_think;
-  const TraceStyle style =
-      no_think ? TraceStyle::answer : request.styles[random.below(5, request.styles.size())];
+  DrawnProblem drawn{&mix, mix.environment->make(request.seed, number, difficulty)};
+  drawn.no_think = static_cast<double>(random.uniform(1)) < request.no_think;
+  if (!drawn.no_think) drawn.style = request.styles[random.below(5, request.styles.size())];
+  return drawn;
+}
+
+std::string problem_row(const RowRequest& request, uint64_t number) {
+  const DrawnProblem drawn = drawn_problem(request, number);
+  const ProblemMix& mix = *drawn.mix;
+  const Problem& problem = drawn.problem;
+  const bool no_think = drawn.no_think;
   const Random teacher(request.seed, RandomPurpose::environment, hash64(fmt::format("solution {}", number)));
-  const std::optional<chat::Message> reply = mix.environment->solve(problem, teacher, style);
+  const std::optional<chat::Message> reply = mix.environment->solve(problem, teacher, drawn.style);
   if (!reply && request.form != RowForm::prompts)
     throw Error(
         fmt::format("environment '{}' has no teacher that solves its problems", mix.environment->name()),

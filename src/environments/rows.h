@@ -41,6 +41,15 @@ struct RowRequest {
   uint64_t seed = 0;
 };
 
+/// What row `number` is about: its problem and how it is shown.
+struct DrawnProblem {
+  const ProblemMix* mix = nullptr;  ///< of the request
+  Problem problem;
+  bool no_think = false;
+  TraceStyle style = TraceStyle::answer;  ///< answer under no_think
+};
+DrawnProblem drawn_problem(const RowRequest& request, uint64_t number);
+
 /// Row `number`, one line without its newline. Error: an environment without a teacher in another form than
 /// prompts.
 std::string problem_row(const RowRequest& request, uint64_t number);

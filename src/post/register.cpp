@@ -10,6 +10,7 @@ namespace ingot {
 void register_post() {
   static const bool done = [] {
     register_phase_kind(preference_kind());
+    register_phase_kind(own_preference_kind());
     register_phase_kind(rl_kind());
     return true;
   }();

@@ -55,6 +55,7 @@ struct Candidate {
   std::string text;    ///< of the tail
   std::string answer;  ///< what it came to; "" for none
   bool right = false;
+  Ids ids = {};  ///< the tail itself, where it was drawn or encoded
 };
 
 /// A conversation that teaches aggregation: the prompt, and a reply that says of each candidate in turn

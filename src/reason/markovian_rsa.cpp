@@ -230,6 +230,7 @@ std::vector<RsaResult> markovian_rsa(const Reasoner& reasoner, std::span<const R
   for (RsaRun& run : runs) {
     run.next();
     results.push_back(std::move(run.result()));
+    if (options.rounds > 0) results.back().prompt_bound = run.longest_prompt();
   }
   return results;
 }

@@ -16,17 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "base/enum.h"
 #include "chat/chat_template.h"
 #include "infer/engine.h"
 #include "reason/aggregate.h"
+#include "reason/compaction.h"
 
 namespace ingot::reason {
-
-enum class Compaction : uint8_t { tail, pacore, hybrid };
-constexpr auto enum_names(Compaction) {
-  return names_in_order<Compaction>("tail", "pacore", "hybrid");
-}
 
 struct RsaOptions {
   int64_t population = 16;     ///< N
@@ -74,6 +69,9 @@ struct RsaRound {
 
 struct RsaResult {
   std::vector<RsaRound> rounds;
+  /// Of prompts that show candidates, in tokens: the problem, the template and C tails of full length; 0
+  /// where there are no such rounds.
+  int64_t prompt_bound = 0;
   /// Tokens generated for the problem ([ZAYA1-8B] eq. 24): the sum over rounds of rollouts times their mean.
   int64_t decoded() const;
   const std::vector<Rollout>& last() const { return rounds.back().rollouts; }

@@ -9,6 +9,7 @@
 
 #include "base/progress.h"
 #include "report/plot.h"
+#include "report/reason_plots.h"
 
 namespace ingot {
 namespace {
@@ -73,6 +74,7 @@ struct Name {
 
 // "val/bible/loss" is the line "bible" of the group "val/loss", "time/head" the line "head" of "time/".
 Name group_of(const std::string& metric) {
+  if (metric.starts_with("rl/")) return {metric, ""};  // each measures something else
   const size_t first = metric.find('/'), last = metric.rfind('/');
   if (first == metric.npos) return {metric, ""};
   if (first == last) return {metric.substr(0, first + 1), metric.substr(first + 1)};
@@ -93,6 +95,7 @@ Groups collect(std::span<const LabelledRows> runs) {
     std::map<std::string, std::pair<size_t, size_t>> line_at;
     for (const MetricRow& row : runs[run].rows)
       for (const auto& [metric, value] : row.scalars) {
+        if (has_rl_figure(metric)) continue;
         auto found = line_at.find(metric);
         if (found == line_at.end()) {
           const Name name = group_of(metric);

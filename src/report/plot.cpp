@@ -63,8 +63,11 @@ std::string json_of(const PlotSeries& series, size_t most_points) {
 }
 
 std::string json_of(const LinePlot& plot) {
-  std::string out = fmt::format(R"({{"height":{},"from_zero":{},"percent":{},"log":{},"bytes":{},"span":{},)",
-                                plot.height, plot.from_zero, plot.percent, plot.log_y, plot.bytes_x,
+  std::string out = fmt::format(R"({{"height":{},"from_zero":{},"percent":{},"log":{},"log2":{},"span":{},)",
+                                plot.height, plot.from_zero, plot.percent, plot.log_y,
+                                plot.bytes_x    ? "\"bytes\""
+                                : plot.tokens_x ? "\"tokens\""
+                                                : "null",
                                 number_list({plot.x_begin, plot.x_end}));
   out += R"("series":[)";
   for (size_t i = 0; i < plot.series.size(); ++i)
@@ -222,14 +225,24 @@ std::string draw(const HeatMap& map) {
   return out + "</div></div></figure>";
 }
 
-std::string draw_bars(const std::string& title, const std::string& subtitle, const std::vector<Bar>& bars) {
-  double largest = 0;
-  for (const Bar& bar : bars) largest = std::max(largest, bar.value);
+std::string draw_bars(const std::string& title, const std::string& subtitle, const std::vector<Bar>& bars,
+                      double whole) {
+  double largest = whole;
+  if (whole <= 0)
+    for (const Bar& bar : bars) largest = std::max(largest, bar.value + bar.error);
+  const auto percent_of = [&](double value) {
+    return largest > 0 ? 100 * std::clamp(value / largest, 0.0, 1.0) : 0;
+  };
   std::string out = "<figure class=card>" + heading(title, subtitle) + "<div class=bars>";
-  for (const Bar& bar : bars)
-    out += fmt::format("<span>{}</span><div><i style='width:{:.2f}%'></i></div><span class=num>{}</span>",
-                       escape_html(bar.name), largest > 0 ? 100 * bar.value / largest : 0,
-                       escape_html(bar.label));
+  for (const Bar& bar : bars) {
+    std::string error;
+    if (bar.error > 0) {
+      const double begin = percent_of(bar.value - bar.error), end = percent_of(bar.value + bar.error);
+      error = fmt::format("<u style='left:{:.2f}%;width:{:.2f}%'></u>", begin, end - begin);
+    }
+    out += fmt::format("<span>{}</span><div><i style='width:{:.2f}%'></i>{}</div><span class=num>{}</span>",
+                       escape_html(bar.name), percent_of(bar.value), error, escape_html(bar.label));
+  }
   return out + "</div></figure>";
 }
 

@@ -33,6 +33,7 @@ struct LinePlot {
   bool percent = false;               ///< y ticks carry a percent sign
   bool log_y = false;                 ///< if all values are positive
   bool bytes_x = false;               ///< x is log2 of a number of bytes, not a step
+  bool tokens_x = false;              ///< x is log2 of a number of tokens, not a step
   double x_begin = NAN, x_end = NAN;  ///< the x axis includes these, so that plots of one run share it
   int height = 240;                   ///< CSS pixels
   size_t most_points = 360;           ///< per line; longer ones are averaged in buckets, extremes kept
@@ -54,8 +55,11 @@ std::string draw(const HeatMap& map);
 struct Bar {
   std::string name, label;
   double value = 0;
+  double error = 0;  ///< standard error, drawn over the bar's end; 0: none
 };
-std::string draw_bars(const std::string& title, const std::string& subtitle, const std::vector<Bar>& bars);
+/// The width stands for `whole`; 0: for the largest value.
+std::string draw_bars(const std::string& title, const std::string& subtitle, const std::vector<Bar>& bars,
+                      double whole = 0);
 /// Bars of seconds by name, the longest first, with their shares of `whole` seconds; more than `most` are cut
 /// to `most` - 1 and a sum of the others. Empty without positive values.
 std::string draw_time_bars(const std::string& title, const std::string& subtitle,

@@ -15,6 +15,7 @@
 #include "report/metric_plots.h"
 #include "report/plot.h"
 #include "report/profile_plots.h"
+#include "report/reason_plots.h"
 #include "report/report_assets.h"
 #include "report/table.h"
 
@@ -337,7 +338,8 @@ std::string render_report(const ReportData& data) {
         group_digits(data.rows.back().step));
   if (!data.rows.empty())
     body += tiles(data) + controls({&rows, 1}) + kNoScript + metric_plots({&rows, 1}) + "<div class=stack>" +
-            time_bars(data.rows) + "</div>" + router_section(data.rows);
+            time_bars(data.rows) + "</div>" + phase_bars(data.rows, phase_ends(data.record.config_toml())) +
+            rl_section({&rows, 1}) + reason_section(data.reasoning) + router_section(data.rows);
   body += data.profile + sample_section(data.samples);
   body += start_section(data.record) + record_tables(data) + config_section(data.record.config_toml());
   return render_page(text_of(data.record, "run", "name"), facts + state_of(data),
@@ -374,9 +376,9 @@ std::string render_comparison(std::span<const ReportData> runs) {
     if (!run.samples.empty())
       samples += "<h3>" + escape_html(run.label) + "</h3>" + one_sample(run.samples.back());
   const std::string body = "<div class=scroll>" + results.html() + "</div>" + controls(rows) + kNoScript +
-                           metric_plots(rows) + "<h2>Settings that differ</h2><div class=scroll>" +
-                           settings_table(runs).html() + "</div>" +
-                           (samples.empty() ? "" : "<h2>Last samples</h2>" + samples);
+                           metric_plots(rows) + rl_section(rows) +
+                           "<h2>Settings that differ</h2><div class=scroll>" + settings_table(runs).html() +
+                           "</div>" + (samples.empty() ? "" : "<h2>Last samples</h2>" + samples);
   return render_page(fmt::format("{} runs", runs.size()), "", build_info().version, body);
 }
 
@@ -398,6 +400,7 @@ ReportData read_report_data(FileSystem& fs, const std::string& run_folder) {
   data.record = read_run_record(fs, run_folder);
   data.rows = read_metrics(fs, run_folder + "/" + run_files::kMetrics);
   data.samples = read_samples(fs, run_folder + "/" + run_files::kSamples);
+  data.reasoning = read_reason_results(fs, run_folder);
   const std::string profile = run_folder + "/" + run_files::kProfile;
   if (fs.exists(profile)) data.profile = profile_section(fs.read(profile), profile);
   return data;

@@ -8,6 +8,7 @@
 
 #include "base/file_system.h"
 #include "report/metrics.h"
+#include "report/reason_results.h"
 #include "report/run_record.h"
 
 namespace ingot {
@@ -17,6 +18,7 @@ struct ReportData {
   RunRecord record;
   std::vector<MetricRow> rows;  ///< ascending steps
   std::vector<Sample> samples;
+  std::vector<ReasonResult> reasoning;
   std::string profile;   ///< its section as HTML (profile_plots.h); may be empty
   bool running = false;  ///< a process trains in the folder now
 };

@@ -40,7 +40,7 @@ const bytes = p => {
 // The steps of a series in the unit of the x axis, by the clock of its run.
 function abscissa(series, plot) {
   const clock = clocks[series.run];
-  if (plot.bytes || view.x === 'step' || !clock) return series.x;
+  if (plot.log2 || view.x === 'step' || !clock) return series.x;
   const to = clock[view.x];
   return series.x.map(x => {
     const at = clock.step, i = Math.min(Math.max(nearest(at, x), 1), at.length - 1);
@@ -81,7 +81,7 @@ function log_ticks(low, high) {  // of log10 values
 function draw(box) {
   const plot = box.plot, width = box.clientWidth, height = plot.height;
   if (width < 40) return;
-  const zoomed = !plot.bytes && view.from !== null;
+  const zoomed = !plot.log2 && view.from !== null;
   const lines = plot.series.map(s => {
     const x = abscissa(s, plot);
     return {...s, x, raw: s.y, y: s.smooth && view.smooth > 0 ? moving_mean(s.y, view.smooth) : s.y};
@@ -90,14 +90,14 @@ function draw(box) {
   const visible = lines.flatMap(l => l.x.flatMap((x, i) => !inside(x) ? [] :
     [l.y[i], l.smooth ? l.raw[i] : null].filter(v => v !== null).map(v => [x, v])));
   if (visible.length === 0) { box.replaceChildren('no values in this range'); return; }
-  const logx = view.logx && !plot.bytes && visible.some(([x]) => x > 0);
+  const logx = view.logx && !plot.log2 && visible.some(([x]) => x > 0);
   const logy = (plot.log || view.logy) && visible.every(([, v]) => v > 0);
   const sx = v => logx ? Math.log10(Math.max(v, 1e-9)) : v, sy = v => logy ? Math.log10(v) : v;
   let xs = visible.map(([x]) => x).filter(x => !logx || x > 0);
   if (!zoomed && view.x === 'step') xs = xs.concat(plot.span.filter(v => v !== null && (!logx || v > 0)));
   let [x0, x1] = zoomed ? [view.from, view.to] : xs.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)],
     [Infinity, -Infinity]);
-  if (!zoomed && !plot.bytes && !logx && x0 > 0 && x0 < 0.05 * x1) x0 = 0;
+  if (!zoomed && !plot.log2 && !logx && x0 > 0 && x0 < 0.05 * x1) x0 = 0;
   if (logx && x0 <= 0) x0 = Math.min(...xs);
   x0 = sx(x0); x1 = sx(x1);
   if (!(x1 > x0)) x1 = x0 + 1;
@@ -123,13 +123,14 @@ function draw(box) {
   }
   svg.append(make('line', {class: 'axis', x1: left, x2: right, y1: bottom, y2: bottom}));
   const wanted = Math.max(2, Math.floor(width / 95));
-  const xt = plot.bytes ? ticks(x0, x1, wanted).filter(Number.isInteger) :
+  const xt = plot.log2 ? ticks(x0, x1, wanted).filter(Number.isInteger) :
     logx ? log_ticks(x0, x1) : ticks(x0, x1, wanted);
-  const unit = plot.bytes ? '' : {step: 'step', tokens: 'tokens', hours: 'hours'}[view.x];
+  const unit = plot.log2 === 'tokens' ? 'tokens' : plot.log2 ? '' :
+    {step: 'step', tokens: 'tokens', hours: 'hours'}[view.x];
   let used = -Infinity;
   for (const t of xt) {
     const x = left + (t - x0) / (x1 - x0) * (right - left);
-    const label = plot.bytes ? bytes(t) : short(logx ? 10 ** t : t);
+    const label = plot.log2 === 'bytes' ? bytes(t) : plot.log2 ? short(2 ** t) : short(logx ? 10 ** t : t);
     const half = 3.6 * label.length;
     if (x - half < used + 8 || x + half > right + 12) continue;
     used = x + half;
@@ -179,7 +180,7 @@ function pointer(box, svg, f) {
   const show = e => {
     const x = f.at(place(e)), head = document.createElement('div');
     const first = f.lines[0].x[nearest(f.lines[0].x, x)];
-    head.textContent = f.plot.bytes ? Math.round(2 ** first).toLocaleString('en') + ' bytes' :
+    head.textContent = f.plot.log2 ? Math.round(2 ** first).toLocaleString('en') + ' ' + f.plot.log2 :
       view.x === 'hours' ? first.toPrecision(3) + ' hours' :
         `${view.x === 'step' ? 'step ' : ''}${Math.round(first).toLocaleString('en')}` +
         (view.x === 'step' ? '' : ' tokens');
@@ -206,7 +207,7 @@ function pointer(box, svg, f) {
     svg.append(range);
   });
   svg.addEventListener('pointerdown', e => {
-    if (f.plot.bytes || e.button !== 0) return;
+    if (f.plot.log2 || e.button !== 0) return;
     start = place(e);
     hide();
     svg.setPointerCapture(e.pointerId);

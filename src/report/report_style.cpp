@@ -80,9 +80,10 @@ svg { display: block; }
   color: var(--soft); margin: 12px 0 2px; }
 .scale i { width: 180px; height: 9px; border-radius: 5px;
   background: linear-gradient(90deg, var(--below), var(--neutral), var(--above)); }
-.bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: 7px 12px;
+.bars { display: grid; grid-template-columns: fit-content(38%) 1fr max-content; gap: 7px 12px;
   align-items: center; font-size: 13.5px; }
-.bars div { height: 12px; }
+.bars div { height: 12px; position: relative; } .bars span { overflow-wrap: anywhere; }
+.bars u { position: absolute; top: 5px; height: 2px; background: var(--ink); opacity: 0.7; }
 .bars i { display: block; height: 100%; min-width: 2px; border-radius: 0 4px 4px 0; background: var(--c0); }
 .num { text-align: right; color: var(--soft); }
 table { width: 100%; border-collapse: collapse; font-size: 13.5px; }

@@ -20,13 +20,14 @@ namespace run_files {
 inline constexpr const char* kRecord = "run.json";
 /// Resolved recipe, a valid recipe itself. Those of earlier starts that differed are config.<start>.toml.
 inline constexpr const char* kConfig = "config.toml";
-inline constexpr const char* kTokenizer = "tokenizer";      ///< folder: the tokenizer of the run
-inline constexpr const char* kValidation = "validation";    ///< folder: the sources' validation splits
-inline constexpr const char* kMetrics = "metrics.jsonl";    ///< see metrics.h
-inline constexpr const char* kSamples = "samples.jsonl";    ///< see Sample
-inline constexpr const char* kEvents = "events";            ///< folder of TensorBoard files
-inline constexpr const char* kCheckpoints = "checkpoints";  ///< folder, one folder per checkpoint
-inline constexpr const char* kProfile = "profile.json";     ///< optional, from `ingot profile --json`
+inline constexpr const char* kTokenizer = "tokenizer";        ///< folder: the tokenizer of the run
+inline constexpr const char* kValidation = "validation";      ///< folder: the sources' validation splits
+inline constexpr const char* kMetrics = "metrics.jsonl";      ///< see metrics.h
+inline constexpr const char* kSamples = "samples.jsonl";      ///< see Sample
+inline constexpr const char* kEvents = "events";              ///< folder of TensorBoard files
+inline constexpr const char* kCheckpoints = "checkpoints";    ///< folder, one folder per checkpoint
+inline constexpr const char* kProfile = "profile.json";       ///< optional, from `ingot profile --json`
+inline constexpr const char* kReasoning = "reasoning.jsonl";  ///< optional, see reason_results.h
 inline constexpr const char* kReport = "report.html";
 inline constexpr const char* kLogs = "logs";  ///< folder of rank-<r>.log files, if several ranks
 }  // namespace run_files

@@ -70,6 +70,37 @@ StepOptions step_options(const Recipe& recipe, const Model& model, const PhaseCo
   return o;
 }
 
+std::string load_first_weights(FileSystem& fs, const Recipe& recipe, const std::string& tokenizer,
+                               Model& model) {
+  const auto seed = static_cast<uint64_t>(recipe.run.seed);
+  const std::string& from = recipe.run.start_from;
+  if (from.empty()) {
+    model.weights().initialize(seed);
+    return {};
+  }
+  const StoredModel stored = open_stored_model(fs, from);
+  const bool new_adapters = stored.config.lora.rank == 0;
+  const ModelConfig start = new_adapters ? without_adapters(recipe.model) : recipe.model;
+  std::string differences;
+  for (const std::string& line : architecture_differences(stored.config, start)) differences += "\n  " + line;
+  if (!differences.empty())
+    throw Error(
+        fmt::format(
+            "run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
+            stored.reader.path(), differences),
+        "take over the model section of that run's config.toml");
+  const std::string trained_with = stored_tokenizer_hash(stored.reader);
+  if (!tokenizer.empty() && !trained_with.empty() && trained_with != tokenizer)
+    throw Error(fmt::format("run.start_from: '{}' was trained with tokenizer {}, the recipe's is {}",
+                            stored.reader.path(), trained_with, tokenizer),
+                stored.tokenizer_folder.empty()
+                    ? "set tokenizer.path to its own tokenizer"
+                    : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
+  if (new_adapters) model.weights().initialize(seed);
+  load_model(stored.reader, model);
+  return stored.reader.path();
+}
+
 TrainEngine::TrainEngine(const Recipe& recipe, const RunRanks& ranks, Backing backing)
     : TrainEngine(recipe, nullptr, &ranks, backing) {}
 
@@ -167,30 +198,8 @@ void TrainEngine::set_memory_policy(const std::vector<std::string>& recompute,
 }
 
 void TrainEngine::load_start(FileSystem& fs, const std::string& tokenizer) {
-  const auto seed = static_cast<uint64_t>(recipe_.run.seed);
-  const std::string& from = recipe_.run.start_from;
-  if (from.empty()) return model_->weights().initialize(seed);
-  const StoredModel stored = open_stored_model(fs, from);
-  const bool new_adapters = stored.config.lora.rank == 0;
-  const ModelConfig start = new_adapters ? without_adapters(recipe_.model) : recipe_.model;
-  std::string differences;
-  for (const std::string& line : architecture_differences(stored.config, start)) differences += "\n  " + line;
-  if (!differences.empty())
-    throw Error(
-        fmt::format(
-            "run.start_from: '{}' holds another model than the recipe's (field: its value, the recipe's):{}",
-            stored.reader.path(), differences),
-        "take over the model section of that run's config.toml");
-  const std::string trained_with = stored_tokenizer_hash(stored.reader);
-  if (!tokenizer.empty() && !trained_with.empty() && trained_with != tokenizer)
-    throw Error(fmt::format("run.start_from: '{}' was trained with tokenizer {}, the recipe's is {}",
-                            stored.reader.path(), trained_with, tokenizer),
-                stored.tokenizer_folder.empty()
-                    ? "set tokenizer.path to its own tokenizer"
-                    : fmt::format("set tokenizer.path = \"{}\"", stored.tokenizer_folder));
-  if (new_adapters) model_->weights().initialize(seed);
-  load_model(stored.reader, *model_);
-  if (ranks_->leads()) log::info("starting from the weights of '{}'", stored.reader.path());
+  const std::string from = load_first_weights(fs, recipe_, tokenizer, *model_);
+  if (!from.empty() && ranks_->leads()) log::info("starting from the weights of '{}'", from);
 }
 
 void TrainEngine::enter(size_t phase, int64_t steps) {

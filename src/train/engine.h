@@ -42,6 +42,13 @@ struct StepOutcome {
 StepOptions step_options(const Recipe& recipe, const Model& model, const PhaseConfig& phase,
                          int64_t micro_batch);
 
+/// Fills a model of the recipe with the weights that its run begins with: those of run.start_from without its
+/// optimizer, else initial ones from the seed. Returns the checkpoint that they come from; empty: none.
+/// `tokenizer`: content hash of the recipe's tokenizer, "" where there is none. Error where the stored model
+/// is another one.
+std::string load_first_weights(FileSystem& fs, const Recipe& recipe, const std::string& tokenizer,
+                               Model& model);
+
 class TrainEngine {
  public:
   /// One of the ranks of a run. The recipe names a vocabulary and is RunRanks::fitted(); `ranks` must outlive
@@ -71,9 +78,7 @@ class TrainEngine {
   /// `folder`: where an offload store has its file, unless memory.offload_folder says it.
   void set_memory_policy(const std::vector<std::string>& recompute, const std::vector<std::string>& offload,
                          const std::string& folder);
-  /// First weights: those of run.start_from without its optimizer, else initial ones from the seed.
-  /// `tokenizer`: content hash of the recipe's tokenizer, "" where there is none. Error where the stored
-  /// model is another one.
+  /// load_first_weights() of this model.
   void load_start(FileSystem& fs, const std::string& tokenizer);
   /// Rotation, window and the optimizer's settings of the step that follows `steps` steps of a phase.
   void enter(size_t phase, int64_t steps);

@@ -25,6 +25,11 @@ std::vector<float> known_cotangents(const ColumnSpans& columns, size_t tokens, d
   return d;
 }
 
+HeadAllowed allowed_ids(Tape& tape, const MicroBatch& batch) {
+  if (!batch.allowed.defined()) return {};
+  return {tape.leaf(batch.allowed), tape.leaf(batch.allowed_ids)};
+}
+
 void collect(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
              const ObjectiveResult& objective, HeadStats& stats) {
   stats.objective += objective.loss;
@@ -100,8 +105,13 @@ MicroBatch micro_batch(const data::Batch& batch, int64_t first, int64_t count,
     const int64_t k = static_cast<int64_t>(layer.size()) / (batch.rows * batch.sequence_length);
     m.routes.push_back(Tensor::of(layer.data() + begin * k, {tokens, k}));
   }
-  INGOT_CHECK(batch.routes.empty() || groups == nullptr || groups->context().size() == 1,
-              "routes are replayed for whole sequences");
+  if (!batch.allowed.empty()) {
+    m.allowed = Tensor::of(batch.allowed.data() + 2 * begin, {tokens, 2});
+    m.allowed_ids = Tensor::of(batch.allowed_ids.data(), {static_cast<int64_t>(batch.allowed_ids.size())});
+  }
+  INGOT_CHECK(
+      (batch.routes.empty() && batch.allowed.empty()) || groups == nullptr || groups->context().size() == 1,
+      "routes and allowed ids are replayed for whole sequences");
   for (const ShiftedTargets& s : mtp) m.mtp.push_back({column(s.ids), column(s.targets), s.weight});
   if (groups != nullptr && groups->context().size() > 1) keep_chunks(m, batch.sequence_length, *groups);
   return m;
@@ -170,7 +180,10 @@ std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector
 
 void MicroStep::predict(int64_t depth, Value hidden_TD) {
   if (depth == 0)
-    return run_head(std::move(hidden_TD), {batch_.targets, 1, batch_.given}, objectives_[0], stats_);
+    return run_head(
+        std::move(hidden_TD),
+        {batch_.targets, 1, batch_.given, options_.objective->logit_scale, allowed_ids(tape_, batch_)},
+        objectives_[0], stats_);
   const auto k = static_cast<size_t>(depth) - 1;
   const MtpInputs& inputs = batch_.mtp.at(k);
   if (stats_ != nullptr) stats_->mtp.resize(batch_.mtp.size());
@@ -186,10 +199,12 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   Value row_weight;
   if (options_.head == HeadMode::gradient) row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
   // In mode gradient the head takes the z-loss cotangent relative to the row weight, which is negative.
-  const HeadAttr attr{
-      .mode = options_.head, .entropy = objective.entropy, .z_coefficient = -options_.z_coefficient};
-  const HeadResult h =
-      model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(what.targets), {}, row_weight);
+  const HeadAttr attr{.mode = options_.head,
+                      .entropy = objective.entropy,
+                      .z_coefficient = -options_.z_coefficient,
+                      .scale = what.logit_scale};
+  const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(what.targets), {},
+                                             row_weight, what.allowed);
   hidden_TD = {};  // the tape may free it
   if (tape_.options().device == DeviceKind::cpu) {
     const auto statistic = [](const Value& v) {
@@ -300,12 +315,13 @@ void MicroStep::count_by_source(StepStats& stats, int64_t layer, const Tensor& i
 }
 
 EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,
-                               std::span<float> logprobs)
+                               std::span<float> logprobs, float logit_scale)
     : model_(model),
       tape_(tape),
       batch_(std::move(batch)),
       stats_(stats),
       logprobs_(logprobs),
+      logit_scale_(logit_scale),
       context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
       ids_T_(tape.leaf(batch_.ids)) {
   context_.context_rows = batch_.chunks.get();
@@ -317,7 +333,8 @@ std::vector<Value> EvaluationStep::forward(const StageParts& parts, const std::v
   const Value hidden_TD = stage.head_input(0);
   if (!parts.loss) return stage.live_values();
   const HeadResult h =
-      model_.decoder().head(context_, {.mode = HeadMode::recompute}, hidden_TD, tape_.leaf(batch_.targets));
+      model_.decoder().head(context_, {.mode = HeadMode::recompute, .scale = logit_scale_}, hidden_TD,
+                            tape_.leaf(batch_.targets), {}, {}, allowed_ids(tape_, batch_));
   const auto* logprob = h.logprob_T.tensor().as<float>();
   for (int64_t t = 0; t < batch_.targets.numel(); ++t) {
     if (batch_.targets.as<int32_t>()[t] < 0) continue;

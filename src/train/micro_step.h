@@ -30,6 +30,7 @@ struct MicroBatch {
   ColumnSpans given = {};                    ///< the batch's columns of these tokens
   double baseline = 0;                       ///< Batch::baseline
   std::vector<Tensor> routes = {};           ///< i32 [T, top_k] by MoE layer, where they are replayed
+  Tensor allowed = {}, allowed_ids = {};     ///< Batch::allowed: i32 [T, 2], [N]; undefined: all ids
   std::vector<MtpInputs> mtp;                ///< by depth, 1 first
   std::unique_ptr<ContextRows> chunks = {};  ///< where context ranks share each sequence
   std::vector<std::vector<int32_t>> columns =
@@ -115,11 +116,13 @@ class MicroStep final : public PipelineStep {
     std::vector<float> row_weight;
     ObjectiveResult objective;
   };
-  /// What one head predicts. Of the modules of multi-token prediction `columns` is empty.
+  /// What one head predicts. Modules of multi-token prediction have targets and weight alone.
   struct Prediction {
     Tensor targets;
     double weight = 1;  ///< of its loss
     ColumnSpans columns = {};
+    float logit_scale = 1;
+    HeadAllowed allowed = {};
   };
   void predict(int64_t depth, Value hidden_TD);
   /// One head: statistics, objective, cotangents. Releases the hidden states.
@@ -149,11 +152,11 @@ class MicroStep final : public PipelineStep {
 };
 
 /// A micro-batch without a backward pass: sums of -logprob over valid targets, and each of them where
-/// `logprobs` has a place for every token.
+/// `logprobs` has a place for every token. logit_scale: Objective::logit_scale.
 class EvaluationStep final : public PipelineStep {
  public:
   EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,
-                 std::span<float> logprobs = {});
+                 std::span<float> logprobs = {}, float logit_scale = 1);
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
@@ -163,6 +166,7 @@ class EvaluationStep final : public PipelineStep {
   const MicroBatch batch_;
   HeadStats& stats_;
   std::span<float> logprobs_;
+  float logit_scale_;
   Context context_;
   Value ids_T_;
 };

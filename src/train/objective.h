@@ -49,6 +49,8 @@ struct Objective {
   /// The head may then form its gradients in forward (mode gradient): no logits are kept, no second pass. The
   /// bits are those of the other modes, which take the same cotangents; evaluate()'s d_logprob is not used.
   bool known_cotangent = false;
+  /// 1 / temperature: statistics of the next token's head are of logits times this (ops/head/head.h).
+  float logit_scale = 1;
   bool entropy = false;                ///< evaluate() wants entropies; not with known_cotangent
   std::vector<std::string> sums = {};  ///< names of ObjectiveResult::sums: added up over a step, for metrics
 };

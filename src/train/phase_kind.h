@@ -27,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "train/objective.h"
 #include "train/recipe.h"
@@ -35,6 +36,7 @@ namespace ingot {
 
 class BatchSource;
 struct SourceContext;
+class Model;
 
 /// How the sampler fills the rows of a phase.
 struct KindSampling {
@@ -43,6 +45,23 @@ struct KindSampling {
   bool drop_too_long = false;
   int64_t group = 1;   ///< best_fit: documents that follow each other and stand in one row; 2 for pairs
   bool trims = false;  ///< reasoning that does not fit a row is cut (data/trim.h)
+};
+
+struct SourceCost {
+  int64_t bytes = 0;  ///< at most, beside model, optimizer and activations
+  double flops = 0;   ///< for the batch of a step, on average
+};
+
+/// What is known of a phase's work when a run is planned.
+struct PhaseWork {
+  double training_flops = 0;  ///< of all its steps
+  double token_flops = 0;     ///< of a token's forward pass, mean over a row
+  int64_t moe_layers = 0;
+};
+/// What the plan says of it.
+struct PhaseWords {
+  std::string consumes;            ///< of a step: "128 prompts x 16 replies"
+  std::vector<std::string> lines;  ///< more of it
 };
 
 struct PhaseKind {
@@ -61,6 +80,11 @@ struct PhaseKind {
   /// Rows of a step as they are planned. Absent: `batch` of the phase, which then has to be the number of
   /// rows exactly. A kind that has this gets single rows as micro-batches.
   std::function<int64_t(const PhaseConfig& phase)> rows = {};
+  /// What its source takes beside the passes of steps. Absent: nothing to speak of. The model may have no
+  /// memory.
+  std::function<SourceCost(const Model& model, const PhaseConfig& phase)> source_cost = {};
+  /// What a plan says of its steps in place of sequences and tokens.
+  std::function<PhaseWords(const Recipe& recipe, size_t phase, const PhaseWork& work)> describe = {};
   /// The loss watch (health.h) judges the mean -log-probability, which ought to fall.
   bool watches_loss = true;
 };

@@ -69,8 +69,7 @@ bool has_mixture(const data::SamplerState& state, const std::vector<data::Sample
 
 }  // namespace
 
-data::Sampler sampler_of_phase(const Recipe& recipe, const PreparedData& data, size_t phase,
-                               const data::SamplerState* state) {
+data::SamplerOptions sampler_options(const Recipe& recipe, const PreparedData& data, size_t phase) {
   const PhaseConfig& config = recipe.phases[phase];
   const KindSampling how = kind_of(config).sampling(recipe, config);
   data::SamplerOptions o;
@@ -81,7 +80,12 @@ data::Sampler sampler_of_phase(const Recipe& recipe, const PreparedData& data, s
   o.drop_too_long = how.drop_too_long;
   o.group = how.group;
   if (how.trims) o.marks = reasoning_marks(*config.chat, data.tokenizer);
-  return {phase_sources(recipe, data, config), o, state};
+  return o;
+}
+
+data::Sampler sampler_of_phase(const Recipe& recipe, const PreparedData& data, size_t phase,
+                               const data::SamplerState* state) {
+  return {phase_sources(recipe, data, recipe.phases[phase]), sampler_options(recipe, data, phase), state};
 }
 
 RowPlan plan_rows(const Recipe& recipe, const PreparedData& data, size_t phase) {

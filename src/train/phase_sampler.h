@@ -29,6 +29,8 @@ struct SavedRun {
   static SavedRun of(const CheckpointReader& reader);
 };
 
+/// How the rows of a phase are filled, of any sources. The kind must sample.
+data::SamplerOptions sampler_options(const Recipe& recipe, const PreparedData& data, size_t phase);
 /// How the rows of a phase are drawn where it begins, or continues from `state`. The kind must sample.
 data::Sampler sampler_of_phase(const Recipe& recipe, const PreparedData& data, size_t phase,
                                const data::SamplerState* state = nullptr);

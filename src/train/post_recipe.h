@@ -1,5 +1,5 @@
-// The sections of a phase for what comes after pretraining: its optimizer, [phases.chat] and
-// [phases.preference]. Plain settings; the code of a kind of phases registers itself (phase_kind.h).
+// The sections of a phase for what comes after pretraining: its optimizer, [phases.chat], [phases.preference]
+// and [phases.own_pairs]. Plain settings; the code of a kind of phases registers itself (phase_kind.h).
 #pragma once
 #include <optional>
 #include <string>
@@ -85,6 +85,54 @@ struct PreferenceConfig {
     v.fixed("length", length, "ipo: log-ratios as means over tokens, or as sums");
     v.fixed("drop_too_long", drop_too_long,
             "pairs longer than a sequence are left out, instead of refusing the run");
+  }
+};
+
+/// Whether replies reason. any: as the template says when nothing is asked.
+enum class RolloutThinking : uint8_t { any, on, off, mixed };
+constexpr auto enum_names(RolloutThinking) {
+  return names_in_order<RolloutThinking>("any", "on", "off", "mixed");
+}
+
+/// [[phases.own_pairs.environments]]
+struct OwnPairsEnvironmentConfig {
+  std::string name;
+  std::optional<int64_t> least, most;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v.fixed("name", name, "of an environment (`ingot environment list`), or a .jsonl file of problems");
+    v.fixed("least", least, "smallest difficulty; none: the environment's", any_integer());
+    v.fixed("most", most, "largest difficulty; none: the environment's", any_integer());
+  }
+  void validate(ConfigErrors& e) const {
+    if (name.empty()) e.add("name", "must not be empty");
+    if (least && most && *least > *most)
+      e.add("least", "must be at most `most` = {}, found {}", *most, *least);
+  }
+};
+
+/// [phases.own_pairs] of a phase of kind "own_preference": pairs that the model makes where the phase begins.
+struct OwnPairsConfig {
+  std::vector<OwnPairsEnvironmentConfig> environments;
+  int64_t problems = 512, samples = 8, pairs = 16, max_tokens = 128;
+  RolloutThinking thinking = RolloutThinking::any;
+  int64_t cache_mib = 512;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v.fixed("environments", environments, "what is asked, in turn");
+    v.fixed("problems", problems, "asked where the phase begins, of all environments together",
+            between(1, 0x1p20));
+    v.fixed("samples", samples, "replies to each; the best and the worst are a pair", between(2, 4096));
+    v.fixed("pairs", pairs, "of a step", between(1, 65536));
+    v.fixed("max_tokens", max_tokens, "of a reply; one that is cut there is in no pair",
+            between(1, bounds::kSequence));
+    v.fixed("thinking", thinking,
+            "whether replies reason: any (as the template does), on, off, mixed (every other problem)");
+    v("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
+      between(1, 0x1p30, "MiB"));
+  }
+  void validate(ConfigErrors& e) const {
+    if (environments.empty()) e.add("environments", "at least one is needed");
   }
 };
 

@@ -133,8 +133,10 @@ void validate_phase(const Recipe& r, size_t i, ConfigErrors& e) {
   if (kind != nullptr && !kind->sampling && !s.batches.empty())
     e.add(at + "batches", "a phase of kind {} has one batch size", s.kind);
   if (s.chat && s.kind != "chat") e.add(at + "chat", "is of kind chat, and this phase is of kind {}", s.kind);
-  if (s.preference && s.kind != "preference")
-    e.add(at + "preference", "is of kind preference, and this phase is of kind {}", s.kind);
+  if (s.preference && s.kind != "preference" && s.kind != "own_preference")
+    e.add(at + "preference", "is of kind preference or own_preference, and this phase is of kind {}", s.kind);
+  if (s.own_pairs && s.kind != "own_preference")
+    e.add(at + "own_pairs", "is of kind own_preference, and this phase is of kind {}", s.kind);
   if (kind == nullptr)
     e.add(at + "kind", "'{}' is no kind of phases; there are: {}", s.kind, phase_kind_names());
   try {

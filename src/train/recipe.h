@@ -118,6 +118,7 @@ struct PhaseConfig {
   std::vector<std::string> published_tokens;
   std::optional<ChatConfig> chat;
   std::optional<PreferenceConfig> preference;
+  std::optional<OwnPairsConfig> own_pairs;
   std::optional<RlConfig> rl;
   PhaseOptimizerConfig optimizer;
   bool freeze_balance = false;
@@ -160,7 +161,8 @@ struct PhaseConfig {
     v("target_ends", target_ends, "the run ends at the target, saved");
     v("published_tokens", published_tokens, "token counts of the recipe's source, for the plan");
     v.fixed("chat", chat, "settings of kind chat");
-    v.fixed("preference", preference, "settings of kind preference");
+    v.fixed("preference", preference, "settings of kind preference, and of own_preference");
+    v.fixed("own_pairs", own_pairs, "settings of kind own_preference");
     v.fixed("rl", rl, "settings of kind rl");
     v("optimizer", optimizer, "what is other than in the recipe's [optimizer]");
     v("freeze_balance", freeze_balance, "the selection biases of routers stay as they are");

@@ -1,12 +1,15 @@
 // [phases.rl] of a phase of kind "rl": reinforcement learning with verifiable rewards. Plain data; what it
 // means is in src/post/rl. docs/rl.md explains it by example.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
 #include "base/enum.h"
+#include "reason/compaction.h"
+#include "train/post_recipe.h"
 
 namespace ingot {
 
@@ -34,17 +37,12 @@ constexpr auto enum_names(Exactness) {
   return names_in_order<Exactness>("require", "report");
 }
 
-/// Whether replies reason. any: as the template says when nothing is asked.
-enum class RolloutThinking : uint8_t { any, on, off, mixed };
-constexpr auto enum_names(RolloutThinking) {
-  return names_in_order<RolloutThinking>("any", "on", "off", "mixed");
-}
-
 /// [[phases.rl.environments]]
 struct RlEnvironmentConfig {
   std::string name;
   double weight = 1;
   std::optional<int64_t> difficulty, least, most;
+  int64_t rows = 0;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of an environment (`ingot environment list`), or a .jsonl file of problems");
@@ -52,6 +50,8 @@ struct RlEnvironmentConfig {
     v("difficulty", difficulty, "first difficulty of the frontier; none: the least", any_integer());
     v("least", least, "smallest difficulty; none: the environment's", any_integer());
     v("most", most, "largest difficulty; none: the environment's", any_integer());
+    v("rows", rows, "rows of its file, for the epochs of a plan that is made without it; 0: unknown",
+      up_to(bounds::kTokens));
   }
   void validate(ConfigErrors& e) const {
     if (name.empty()) e.add("name", "must not be empty");
@@ -95,6 +95,25 @@ struct RlFilterConfig {
   }
   void validate(ConfigErrors& e) const {
     if (least > most) e.add("least", "must be at most `most` = {}, found {}", most, least);
+  }
+};
+
+/// [phases.rl.aggregation]
+struct RlAggregationConfig {
+  double share = 0;
+  int64_t candidates = 4, tail = 32;
+  reason::Compaction compaction = reason::Compaction::tail;
+  double expert = 0;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("share", share, "of the prompts that show candidates and ask for one solution; 0: none", up_to(1));
+    v("candidates", candidates, "that such a prompt shows: the policy's own replies to the problem",
+      between(1, 4096));
+    v("tail", tail, "tokens of a candidate that are shown", between(1, bounds::kSequence));
+    v("compaction", compaction,
+      "what is shown of it: tail (of its reasoning), pacore (its answer) or hybrid");
+    v("expert", expert, "share of the candidates that the environment's teacher writes, right or wrong",
+      up_to(1));
   }
 };
 
@@ -155,11 +174,16 @@ struct RlConfig {
   int64_t max_tokens = 128;
   int64_t thinking_tokens = -1, answer_tokens = -1;
   RolloutThinking thinking = RolloutThinking::any;
+  double temperature = 1;
+  int64_t top_k = 0;
+  double top_p = 1, min_p = 0;
   AdvantageKind advantage = AdvantageKind::maxrl;
   RlLossConfig loss;
   RlLengthConfig length;
   RlCurriculumConfig curriculum;
   RlFilterConfig filter;
+  double kl_reference = 0;
+  RlAggregationConfig aggregation;
   bool need_signal = true;
   int64_t resample = 4;
   int64_t updates_per_batch = 1;
@@ -168,6 +192,13 @@ struct RlConfig {
   int64_t repetition_chunk = 1024;
   int64_t cache_mib = 512;
   int64_t record_groups = 2;
+  /// Tokens of a candidate's answer and of its thinking: the budgets, where they are given.
+  int64_t candidate_answer() const {
+    return answer_tokens >= 0 ? answer_tokens : std::max<int64_t>(1, max_tokens / 4);
+  }
+  int64_t candidate_budget() const {
+    return thinking_tokens >= 0 ? thinking_tokens : std::max<int64_t>(1, max_tokens - candidate_answer());
+  }
   template <class Visitor>
   void visit(Visitor& v) {
     v("environments", environments, "what is asked");
@@ -181,11 +212,21 @@ struct RlConfig {
       between(-1, bounds::kSequence));
     v("thinking", thinking,
       "whether replies reason: any (as the template does), on, off, mixed (every other prompt)");
+    v("temperature", temperature, "logits are divided by it, where replies are drawn and in the loss",
+      between(0.01, 100));
+    v("top_k", top_k, "replies are drawn from the k most likely tokens, as the loss then is of them; 0: all",
+      up_to(bounds::kVocabulary));
+    v("top_p", top_p, "likewise from the smallest set of tokens with this total probability", positive(1));
+    v("min_p", min_p, "likewise without tokens below this fraction of the largest probability", up_to(1));
     v("advantage", advantage, "reinforce, rloo, grpo (with deviation), dr_grpo (without), maxrl");
     v("loss", loss, "loss of a token, and how tokens add up");
     v("length", length, "rewards for length");
     v("curriculum", curriculum, "difficulty of the prompts");
     v("filter", filter, "problems that are neither too easy nor too hard");
+    v("kl_reference", kl_reference,
+      "coefficient of the divergence from the model that the phase began with; 0: none, and no second model",
+      up_to(bounds::kWeight));
+    v("aggregation", aggregation, "prompts that show candidates, as test-time compute does");
     v("need_signal", need_signal,
       "groups whose rewards are all equal are left out and replaced (dynamic sampling)");
     v("resample", resample, "times that missing groups are sampled again, at most", up_to(1000));
@@ -200,6 +241,8 @@ struct RlConfig {
       between(1, 0x1p30, "MiB"));
     v("record_groups", record_groups, "groups of each step that are kept in rollouts.jsonl", up_to(65536));
   }
+  /// Some tokens cannot be drawn.
+  bool filters_tokens() const { return top_k > 0 || top_p < 1 || min_p > 0; }
   void validate(ConfigErrors& e) const {
     if (filter.pool > 0 && curriculum.moves)
       e.add("filter.pool", "keeps problems of the difficulties that it found; set curriculum.moves = false");
@@ -207,6 +250,9 @@ struct RlConfig {
     if (samples < 2 && advantage != AdvantageKind::reinforce)
       e.add("samples", "advantage {} compares the replies to a prompt: at least 2, found {}",
             name_of(advantage), samples);
+    if (aggregation.share > 0 && aggregation.tail > candidate_budget())
+      e.add("aggregation.tail", "must be at most the {} tokens that a candidate may think, found {}",
+            candidate_budget(), aggregation.tail);
     if (length.overlong >= max_tokens)
       e.add("length.overlong", "must be below max_tokens = {}, found {}", max_tokens, length.overlong);
   }

@@ -95,4 +95,29 @@ TEST(EnvironmentCommand, SaysWhatIsWrong) {
   refused({"judge", "sort/1/1@3", "x", "--rows", "y"}, "one of the two", 2);
 }
 
+TEST(EnvironmentCommand, ExportsRowsThatShowCandidates) {
+  const TempDir folder;
+  const std::vector<std::string> options = {"export",  "sort:3-4", "--rows", "20", "--candidates", "3",
+                                            "--right", "0.5",      "--tail", "20", "--compaction", "pacore",
+                                            "--form"};
+  const auto rows = [&](const std::string& form, const std::string& file) {
+    std::vector<std::string> all = options;
+    all.insert(all.end(), {form, "--output", folder / file});
+    return environment(all);
+  };
+  EXPECT_NE(rows("aggregation", "sft.jsonl").output.find("20 rows of 1 environment"), std::string::npos);
+  const auto first = nlohmann::json::parse(
+      read_text(folder / "sft.jsonl").substr(0, read_text(folder / "sft.jsonl").find('\n')));
+  const std::string asked = first["messages"][0]["content"];
+  EXPECT_NE(asked.find("\n[3] "), std::string::npos) << asked;
+  EXPECT_EQ(asked.find("\n[4] "), std::string::npos) << asked;
+  EXPECT_EQ(rows("aggregation_prompts", "rl.jsonl").exit_code, 0);
+  EXPECT_NE(environment({"show", folder / "rl.jsonl", "--count", "20"}).output.find(asked), std::string::npos)
+      << "the same candidates, as an environment";
+  refused({"export", "sort:3", "--tail", "9"}, "--form messages shows no candidates", 2);
+  refused({"export", "sort:3", "--form", "aggregation", "--right", "2"}, "--right", 2);
+  refused({"export", "sort:3", "--form", "aggregation", "--compaction", "zip"}, "hybrid");
+  refused({"export", "sort:3", "--form", "agregation"}, "agregation");
+}
+
 }  // namespace ingot::test::environment_command_test

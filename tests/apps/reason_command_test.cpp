@@ -49,6 +49,16 @@ TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
       << "what is asked at once matters";
   EXPECT_NE(ingot(problems).output.find("longest prompt"), std::string::npos);
 
+  const ProcessResult kept = ingot(joined(problems, {"--record", folder / "base", "--name", "two steps"}));
+  EXPECT_NE(kept.output.find("kept in "), std::string::npos) << kept.output;
+  EXPECT_NE(kept.output.find("prompts with 2 candidates have at most "), std::string::npos) << kept.output;
+  EXPECT_EQ(ingot({"report", folder / "base"}).exit_code, 0);
+  const std::string page = read_text(folder / "base/report.html");
+  for (const char* part : {"Test-time compute", "rsa 4 2 2, two steps", "sort:2", "chain:1", "majority of 4"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_NE(ingot(joined(problems, {"--record", folder.path(), "--name", "x"})).output.find("run.json"),
+            std::string::npos);
+
   const auto answer = nlohmann::json::parse(ingot(joined(reason, {"--prompt", "sort 2 1", "--json"})).output);
   EXPECT_EQ(answer["rounds"].size(), 3u);
   EXPECT_EQ(answer["rounds"][1]["drawn"][3].size(), 2u);
@@ -90,6 +100,8 @@ TEST(ReasonCommand, SaysWhatIsWrong) {
   refused({"none", "sort:2", "--tail", "500"}, "the tail is 500, expected 1 to 128");
   refused({"none", "sort:2", "--compaction", "zip"}, "hybrid");
   refused({"none", "sort:2"}, "none");
+  refused({"none", "sort:2", "--record", "x"}, "--record and --name go together");
+  refused({"none", "--prompt", "x", "--record", "x", "--name", "y"}, "give environments");
   for (const char* flag : {"--population", "--rounds", "--budget", "--tail", "--problems", "--expert"})
     for (const char* value : {"-1", "nan", "x"}) refused({"none", "sort:2", flag, value}, "found");
 }

@@ -1,9 +1,10 @@
-// `ingot rollouts show`: the replies of a step as text, in colours, and as JSON; what is not there is named.
+// `ingot rollouts`: the replies of a step as text, in colours, and as JSON, and the counts of a whole run;
+// what is not there is named.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "post/rl/rollout.h"
+#include "post/rl/rollout_counts.h"
 #include "support/tiny_run.h"
 
 namespace ingot::test::rollouts_test {
@@ -62,6 +63,42 @@ TEST_F(RolloutsCommand, AsDataAndByGroup) {
   EXPECT_EQ(list[0]["group"], 1);
   EXPECT_EQ(list[1]["forced"][0], 0);
   EXPECT_EQ(list[0]["tokens"][0], "1 2");
+}
+
+TEST_F(RolloutsCommand, StatisticsByEnvironmentAndDifficulty) {
+  std::string text;
+  for (int64_t step = 11; step <= 18; ++step) {
+    RolloutCounts c{.step = step, .environment = "sort", .difficulty = 3, .groups = 2};
+    c.without_signal = step < 13 ? 1 : 0, c.replies = 8, c.failed = 1, c.reward = step < 15 ? 0 : 7;
+    c.tokens = 40, c.truncated = 2;
+    text += to_json_line(c) + "\n";
+    if (step != 18) continue;
+    c.difficulty = 4, c.groups = 1, c.without_signal = 0, c.replies = c.failed = 4, c.reward = 0;
+    text += to_json_line(c) + "\n" + R"({"step": 18, "groups": -1})" + "\n";
+  }
+  write_text(run / "rollout_counts.jsonl", text);
+  const ProcessResult plain = run_process({INGOT_BINARY, "rollouts", "statistics", run.path()});
+  ASSERT_EQ(plain.exit_code, 0) << plain.output;
+  for (const char* expected :
+       {"sort                 3      16     0.500       12 %     5.0     25.0 %       8",
+        " 0.000  0.000  1.000  1.000", "11     13     15     17", "damaged"})
+    EXPECT_NE(plain.output.find(expected), std::string::npos) << expected << "\n" << plain.output;
+  write_text(run / "rollout_counts.jsonl", text.substr(0, text.rfind("{\"step")));
+  const ProcessResult r = run_process({INGOT_BINARY, "rollouts", "statistics", run.path(), "--json"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  const auto j = nlohmann::json::parse(r.output);
+  ASSERT_EQ(j["rows"].size(), 2u);
+  EXPECT_EQ(j["rows"][0]["without_signal"], 2);
+  EXPECT_EQ(j["rows"][0]["pass_rate"], 0.5);
+  EXPECT_EQ(j["rows"][1]["difficulty"], 4);
+  EXPECT_TRUE(j["rows"][1]["pass_rate"].is_null()) << "no verdict";
+  EXPECT_TRUE(j["rows"][1]["pass_rate_over_steps"][0].is_null());
+  EXPECT_EQ(j["first_steps"][1], 13);
+  EXPECT_EQ(j["last_step"], 18);
+  const TempDir empty;
+  const ProcessResult none = run_process({INGOT_BINARY, "rollouts", "statistics", empty.path()});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.output.find("no rollout_counts.jsonl"), std::string::npos) << none.output;
 }
 
 TEST_F(RolloutsCommand, WhatIsNotThereIsNamed) {

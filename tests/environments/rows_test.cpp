@@ -16,14 +16,7 @@ namespace ingot::environments::rows_test {
 
 using RowJson = nlohmann::json;
 
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "";
-}
+using test::message_of;
 
 RowRequest request(RowForm form) {
   RowRequest r;

@@ -254,7 +254,7 @@ TEST_F(Phases, BadOnesAreRefusedByName) {
   const auto refused = [&](std::vector<std::string> more) { return error_of([&] { recipe("bad", more); }); };
   EXPECT_NE(refused({"--phases.0.kind=rhyme"}).find("'rhyme' is no kind of phases; there are: chat"),
             std::string::npos);
-  EXPECT_NE(refused({"--phases.2.kind=text"}).find("is of kind preference, and this phase is of kind text"),
+  EXPECT_NE(refused({"--phases.2.kind=text"}).find("is of kind preference or own_preference, and this"),
             std::string::npos);
   EXPECT_NE(refused({"--phases.0.kind=chat"}).find("needs its section [phases.chat]"), std::string::npos);
   EXPECT_NE(refused({"--phases.2.preference=none"}).find("needs its section [phases.preference]"),
@@ -266,7 +266,6 @@ TEST_F(Phases, BadOnesAreRefusedByName) {
   EXPECT_NE(refused({"--model.mtp.depths=1"}).find("have no preference"), std::string::npos);
 }
 
-/// An edit of what the user says changes neither targets nor their number.
 TEST_F(Phases, RowsOfConversationsArePackedWhole) {
   const Recipe r = recipe("packed");
   const PreparedData data = prepare_data(real_file_system(), r);

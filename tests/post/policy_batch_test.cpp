@@ -118,6 +118,68 @@ TEST(PolicyBatch, OnPolicyTheCotangentIsTheObjectives) {
   EXPECT_EQ(shift.masked, 0);
 }
 
+TEST(PolicyBatch, KeptIdsStandAtTheirTargets) {
+  std::vector<RolloutGroup> groups = small_groups();
+  int32_t width = 0;
+  for (RolloutGroup& g : groups)
+    for (Rollout& r : g.rollouts)
+      for (size_t t = 0; t < r.ids.size(); ++t) {
+        const int32_t more = r.forced[t] ? -1 : width++ % 3;  // the id itself and `more` behind it
+        for (int32_t i = 0; i <= more; ++i) r.kept.push_back(r.ids[t] + i);
+        r.kept_counts.push_back(more + 1);
+      }
+  for (const int64_t sequence : {8, 20, 64}) {
+    data::Batch b = policy_batch(groups, {.sequence = sequence, .constant = 10});
+    replay_kept(groups, b);
+    ASSERT_EQ(b.allowed.size(), 2 * b.targets.size());
+    std::map<int32_t, std::vector<int32_t>> found;
+    for (size_t t = 0; t < b.targets.size(); ++t) {
+      const std::vector<int32_t> ids(b.allowed_ids.begin() + b.allowed[2 * t],
+                                     b.allowed_ids.begin() + b.allowed[2 * t + 1]);
+      if (b.targets[t] >= 0)
+        found[b.targets[t]] = ids;
+      else
+        EXPECT_TRUE(ids.empty()) << t;
+    }
+    EXPECT_EQ(found.size(), 9u);
+    for (const RolloutGroup& g : groups)
+      for (const Rollout& r : g.rollouts) {
+        auto next = r.kept.begin();
+        for (size_t t = 0; t < r.ids.size(); ++t) {
+          const std::vector<int32_t> ids(next, next + r.kept_counts[t]);
+          next += r.kept_counts[t];
+          if (!r.left_out && !r.forced[t]) {
+            EXPECT_EQ(found.at(r.ids[t]), ids) << r.ids[t];
+          }
+        }
+      }
+  }
+  data::Batch plain = policy_batch(small_groups(), {.sequence = 16, .constant = 10});
+  replay_kept(small_groups(), plain);
+  EXPECT_TRUE(plain.allowed.empty() && plain.allowed_ids.empty());
+}
+
+TEST(PolicyBatch, CotangentsWithAReferenceAreTheObjectives) {
+  data::Batch b =
+      policy_batch(small_groups(), {.sequence = 16, .aggregation = Aggregation::sequence, .constant = 10});
+  std::vector<float> reference(b.targets.size(), 0);
+  for (size_t t = 0; t < reference.size(); ++t) reference[t] = -0.2F * static_cast<float>(t % 7 + 1);
+  const std::vector<float> before = b.columns.cotangent;
+  add_reference(reference, 0.3, b);
+  EXPECT_NE(b.columns.cotangent, before);
+  const auto objective = policy_objective({.kl = 0.3}, true);
+  std::vector<float> lse(b.targets.size(), 0);
+  ObjectiveInputs in{.logprob = b.columns.recorded, .lse = lse, .targets = b.targets};
+  in.columns.weight = b.columns.weight, in.columns.advantage = b.columns.advantage;
+  in.columns.recorded = b.columns.recorded, in.columns.reference = b.columns.reference;
+  const ObjectiveResult r = objective->evaluate(in);
+  EXPECT_EQ(r.d_logprob, b.columns.cotangent);  // in bits
+  double mean = 0;
+  for (size_t t = 0; t < b.targets.size(); ++t)
+    if (b.targets[t] >= 0) mean += reference_term(b.columns.recorded[t], reference[t]).loss / 9;
+  EXPECT_NEAR(PolicyShift::of(r.sums).reference, mean, 1e-12);
+}
+
 TEST(PolicyBatch, Fill) {
   const data::Batch b = policy_batch(small_groups(), {.sequence = 20, .constant = 10});
   EXPECT_DOUBLE_EQ(fill_of(b), (5.0 + 6 + 5 + 4) / 20);  // one row, full

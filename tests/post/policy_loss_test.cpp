@@ -95,6 +95,22 @@ TEST(PolicyLoss, DerivativeOfTheClippedLossEqualsItsDifference) {
 }
 
 // A policy over three replies of one token, with softmax probabilities of `logit`.
+TEST(PolicyLoss, DivergenceFromAReference) {
+  for (const double f : {-3.0, -1.0, -0.2})
+    for (const double l : {-2.5, -1.0, -0.1}) {
+      const PolicyTerm t = reference_term(l, f);
+      EXPECT_NEAR(t.loss, std::exp(f) / std::exp(l) - (f - l) - 1, kClosed);
+      EXPECT_NEAR(t.d_logprob, 1 - std::exp(f) / std::exp(l), kClosed);
+      EXPECT_GE(t.loss, 0);
+      const double h = 1e-5;
+      const double slope = (reference_term(l + h, f).loss - reference_term(l - h, f).loss) / (2 * h);
+      EXPECT_NEAR(t.d_logprob, slope, 1e-7 * std::exp(f - l));  // h^2 and cancellation
+    }
+  EXPECT_EQ(reference_term(-1.25, -1.25).loss, 0);
+  EXPECT_EQ(reference_term(-1.25, -1.25).d_logprob, 0);
+  EXPECT_TRUE(std::isfinite(reference_term(-1000, 0).loss));
+}
+
 using Three = std::array<double, 3>;
 Three softmax(const Three& logit) {
   Three p{};

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/log.h"
 #include "comm/threads.h"
 #include "post/register.h"
 #include "report/metrics.h"
@@ -19,8 +18,6 @@ class PreferenceRanks : public ::testing::Test {
  protected:
   void SetUp() override {
     register_post();
-    level_ = log::level();
-    log::set_level(log::Level::error);
     std::string rows;
     for (int i = 0; i < 80; ++i)
       rows += nlohmann::json{{"prompt", fmt::format("{} plus {} is ", i % 9, i % 4)},
@@ -31,7 +28,6 @@ class PreferenceRanks : public ::testing::Test {
               "\n";
     write_text(folder_ / "pairs.jsonl", rows);
   }
-  void TearDown() override { log::set_level(level_); }
 
   std::vector<MetricRow> run(const std::string& name, int ranks, std::vector<std::string> more) {
     write_text(folder_ / (name + ".toml"), fmt::format(R"([run]
@@ -77,7 +73,7 @@ prompts = []
     return read_metrics(real_file_system(), folder_ / (name + "/" + run_files::kMetrics));
   }
   TempDir folder_;
-  log::Level level_ = log::Level::info;
+  const Quiet quiet_;
 };
 
 TEST_F(PreferenceRanks, HaveTheLossAndGradientOfOne) {

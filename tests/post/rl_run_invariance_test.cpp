@@ -2,13 +2,18 @@
 // computes, bit for bit, and what cannot work is refused by name.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/parallel.h"
 #include "post/rl/rl_source.h"
+#include "post/rl/rollout_counts.h"
 #include "report/metrics.h"
+#include "support/killer.h"
 #include "support/rl_run.h"
 #include "support/tiny_run.h"
 #include "train/trainer.h"
@@ -40,7 +45,7 @@ struct RlRun : ::testing::Test {
     try {
       run(r);
     } catch (const Error& e) {
-      return e.what();
+      return e.what() + ("; " + e.hint());
     }
     return "it ran";
   }
@@ -66,7 +71,6 @@ TEST_F(RlRun, LearnsOnPolicyExactly) {
     EXPECT_EQ(*row.scalar("rl/kl"), 0);
     EXPECT_EQ(*row.scalar("rl/masked"), 0);
     EXPECT_GT(*row.scalar("rl/entropy"), 0);
-    EXPECT_GE(*row.scalar("rl/signal"), 0);
     EXPECT_TRUE(row.scalar("rl/difficulty/say") != nullptr && row.scalar("rl/reward/say") != nullptr);
   }
   EXPECT_GT(compared, 24 * 48);
@@ -177,6 +181,100 @@ TEST_F(RlRun, RoutesAreReplayed) {
   EXPECT_NE(parts.pass(second).expert_counts, replayed.expert_counts);
 }
 
+/// Other settings under which replies are drawn.
+const char* const kDrawn[] = {"temperature = 0.7\ntop_p = 0.9\n", "temperature = 1.6\n", "top_k = 3\n",
+                              "temperature = 1.3\nmin_p = 0.05\ntop_k = 20\n"};
+
+// At any temperature, and whatever is left out, what is recorded is what training computes.
+TEST_F(RlRun, RestrictedDrawsAreTrainedExactly) {
+  int number = 0;
+  for (const std::string drawn : kDrawn) {
+    SCOPED_TRACE(drawn);
+    Recipe r =
+        recipe("drawn" + std::to_string(number++), 4, "need_signal = false\nupdates_per_batch = 2\n" + drawn);
+    r.phases[1].lr = 1e-2;
+    const std::vector<MetricRow> rows = run(r);
+    ASSERT_EQ(rows.size(), 4u);
+    for (const size_t first : {0, 2}) {
+      EXPECT_GE(*rows[first].scalar("rl/compared"), 48);
+      EXPECT_EQ(*rows[first].scalar("rl/unequal"), 0);
+      EXPECT_EQ(*rows[first].scalar("rl/ratio"), 1);
+      EXPECT_EQ(*rows[first].scalar("rl/kl"), 0);
+      EXPECT_GT(*rows[first + 1].scalar("rl/kl"), 0);
+    }
+  }
+}
+
+// Both halves are needed: the temperature in the head, and the ids that were kept.
+TEST_F(RlRun, WithoutTheKeptIdsLogprobsDiffer) {
+  SourceParts parts(recipe("kept", 2, "need_signal = false\ntemperature = 0.7\ntop_p = 0.8\n"));
+  data::Batch batch = parts.source->next(40);
+  ASSERT_EQ(batch.allowed.size(), 2 * batch.targets.size());
+  const StepStats fresh = parts.pass(batch);
+  EXPECT_EQ(fresh.compared, batch.valid_targets);
+  EXPECT_EQ(fresh.unequal, 0);
+  int64_t narrow = 0;
+  for (size_t t = 0; t < batch.targets.size(); ++t) {
+    const std::span<const int32_t> ids(batch.allowed_ids.data() + batch.allowed[2 * t],
+                                       batch.allowed_ids.data() + batch.allowed[2 * t + 1]);
+    EXPECT_EQ(ids.empty(), batch.targets[t] < 0) << t;
+    if (ids.empty()) continue;
+    EXPECT_TRUE(std::binary_search(ids.begin(), ids.end(), batch.targets[t])) << t;
+    narrow += ids.size() < 261 ? 1 : 0;
+  }
+  EXPECT_EQ(narrow, batch.valid_targets);
+  StepOptions plain = parts.engine.options(1, 1);
+  Objective unscaled = *plain.objective;
+  unscaled.logit_scale = 1;
+  plain.objective = std::make_shared<const Objective>(unscaled);
+  EXPECT_GT(parts.engine.forward_backward(batch, plain).unequal, 0);
+  batch.allowed.clear(), batch.allowed_ids.clear();
+  EXPECT_GT(parts.pass(batch).unequal, 0);
+}
+
+// Ids that a budget forced were drawn from nothing, and are not in the loss.
+TEST_F(RlRun, ForcedTokensHaveNoKeptIds) {
+  const TempDir folder;
+  write_rl_rows(folder.path(), true);
+  const std::string file = folder / "budget.toml";
+  write_text(file, rl_recipe(folder.path(), "budget", 2,
+                             "need_signal = false\nthinking_tokens = 2\ntop_p = 0.9\ntemperature = 0.9\n"));
+  for (const MetricRow& row : run(load_recipe(file, {"--phases.1.rl.max_tokens=16"}))) {
+    EXPECT_GT(*row.scalar("rl/forced"), 0);
+    EXPECT_EQ(*row.scalar("rl/unequal"), 0);
+  }
+}
+
+// The reference is the model that the phase began with: no divergence at first, and a penalty keeps it small.
+TEST_F(RlRun, APenaltyKeepsThePolicyNearItsReference) {
+  std::map<std::string, double> away;
+  for (const std::string coefficient : {"1e-9", "2"}) {
+    Recipe r = recipe("near" + coefficient, 10,
+                      "temperature = 0.9\ntop_p = 0.95\nkl_reference = " + coefficient + "\n");
+    r.phases[1].lr = 6e-3;
+    const std::vector<MetricRow> rows = run(r);
+    ASSERT_EQ(rows.size(), 10u);
+    EXPECT_EQ(*rows[0].scalar("rl/kl_reference"), 0);
+    for (const MetricRow& row : rows) EXPECT_EQ(*row.scalar("rl/unequal"), 0);
+    away[coefficient] = mean(rows, "rl/kl_reference", 6, 10);
+    EXPECT_GT(away[coefficient], 0);
+  }
+  EXPECT_LT(away["2"], 0.5 * away["1e-9"]);
+}
+
+TEST_F(RlRun, AReferenceThatIsGoneIsNamed) {
+  SourceParts parts(recipe("gone", 2, "kl_reference = 0.1\n"));
+  const SourceContext context{real_file_system(), parts.engine, parts.data, parts.sampler};
+  try {
+    const ReferencePolicy reference(context, 40);
+    FAIL() << "there is no checkpoint";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the reference of phase 'rl' is the model of step 40"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 // Rollouts are a function of (weights, recipe, step): not of threads or of the engine's memory.
 TEST_F(RlRun, RepliesAreAFunctionOfWeightsAndStep) {
   SourceParts one(recipe("function", 2, "need_signal = false\n")),
@@ -208,10 +306,11 @@ TEST_F(RlRun, ForcedTokensAreNeverInTheLoss) {
 
 // A fixed set of problems, of which the filter keeps those that are solved now and then, after calibration.
 TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
-  const std::vector<MetricRow> rows =
-      run(recipe("pool", 2,
-                 "need_signal = false\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
-                 "[phases.rl.filter]\npool = 5\nsamples = 6\nleast = 0.1\nmost = 0.9\n"));
+  Recipe r = recipe("pool", 2,
+                    "need_signal = false\n[phases.rl.curriculum]\nmoves = false\ncalibrate = 2\n"
+                    "[phases.rl.filter]\npool = 5\nsamples = 6\nleast = 0.1\nmost = 0.9\n");
+  r.phases[1].rl->record_groups = 6;  // all of a step
+  const std::vector<MetricRow> rows = run(r);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(*rows[1].scalar("rl/unequal"), 0);
   std::set<std::string> problems;
@@ -222,6 +321,79 @@ TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
   EXPECT_LE(problems.size(), 5u);  // of 12 prompts
 }
 
+// One verdict that fails among many: its reply is left out of its group, and counted.
+TEST_F(RlRun, AReplyWithoutVerdictIsLeftOut) {
+  write_text(path("once") + ".toml", rl_recipe(folder_->path(), "once", 2, "need_signal = false\n"));
+  Recipe r = load_recipe(path("once") + ".toml",
+                         {"--phases.1.rl.environments=[{name = \"once\"}]", "--phases.1.rl.samples=20"});
+  r.phases[1].rl->record_groups = 6;
+  const std::vector<MetricRow> rows = run(r);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(*rows[0].scalar("rl/failed_verdicts"), 1);
+  EXPECT_EQ(*rows[1].scalar("rl/failed_verdicts"), 0);
+  int64_t trained = 0, left_out = 0;
+  for (const RolloutLine& l : read_rollouts(real_file_system(), path("once/rollouts.jsonl"), 41)) {
+    const bool failed = l.note.find("no verdict today") != std::string::npos;
+    left_out += failed ? 1 : 0;
+    if (failed) {
+      EXPECT_EQ(l.advantage, 0);
+    } else {
+      trained += static_cast<int64_t>(l.tokens.size());
+    }
+  }
+  EXPECT_EQ(left_out, 1);
+  EXPECT_EQ(*rows[0].scalar("rl/compared"), static_cast<double>(trained));
+}
+
+/// The real file system, on which rollouts.jsonl finds no space after some bytes.
+class FullDisk final : public KillFs {
+ public:
+  explicit FullDisk(size_t bytes) : KillFs(killer_), left_(bytes) {}
+  std::unique_ptr<WritableFile> open_append(const std::string& path) override {
+    auto file = KillFs::open_append(path);
+    if (path.ends_with(kRolloutsFile)) file = std::make_unique<File>(*this, path, std::move(file));
+    return file;
+  }
+
+ private:
+  struct File final : WritableFile {
+    File(FullDisk& disk, std::string path, std::unique_ptr<WritableFile> file)
+        : disk_(disk), path_(std::move(path)), file_(std::move(file)) {}
+    void append(const void* data, size_t size) override {
+      const size_t fits = std::min(size, disk_.left_);
+      file_->append(data, fits);
+      disk_.left_ -= fits;
+      if (fits < size) fail("'{}': appending failed: No space left on device", path_);
+    }
+    void sync() override { file_->sync(); }
+    void close() override { file_->close(); }
+    FullDisk& disk_;
+    std::string path_;
+    std::unique_ptr<WritableFile> file_;
+  };
+  Killer killer_{KillPlan()};
+  size_t left_;
+};
+
+// A run that has no space for its replies stops with the file's name; with space it ends as another run does.
+TEST_F(RlRun, NoSpaceForRolloutsLosesNothing) {
+  run(recipe("space", 10));
+  const Recipe full = recipe("full", 10);
+  FullDisk disk(static_cast<size_t>(std::filesystem::file_size(path("space/rollouts.jsonl")) * 2 / 3));
+  try {
+    Trainer(disk, full, StartMode::resume_or_start).run();
+    FAIL() << "there was space";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("full/rollouts.jsonl': appending failed: No space"),
+              std::string::npos)
+        << e.what();
+  }
+  run(full);
+  EXPECT_EQ(difference(path("space"), path("full")), "");
+  for (const char* file : {kRolloutsFile, kRolloutCountsFile})
+    EXPECT_EQ(read_text(path("space/") + file), read_text(path("full/") + file)) << file;
+}
+
 TEST_F(RlRun, WhatCannotWorkIsRefused) {
   const auto refused = [](const std::string& name, std::vector<std::string> options,
                           const std::string& expected) {
@@ -230,7 +402,7 @@ TEST_F(RlRun, WhatCannotWorkIsRefused) {
     try {
       text = refusal(load_recipe(path(name) + ".toml", options));
     } catch (const Error& e) {
-      text = e.what();
+      text = e.what() + ("; " + e.hint());
     }
     EXPECT_NE(text.find(expected), std::string::npos) << name << ": " << text;
   };
@@ -239,7 +411,13 @@ TEST_F(RlRun, WhatCannotWorkIsRefused) {
   };
   refused("throws", environment("throws"), "no verdict today");
   refused("never", environment("never"), "never at difficulty 0: pass rate 0.000");
-  refused("unknown", environment("sya"), "sya");
+  refused("nan", environment("nan"), "gave the reward nan");
+  refused("unknown", environment("sya"), "did you mean 'say'?");
+  EXPECT_FALSE(std::filesystem::exists(path("unknown"))) << "the phase before it has run";
+  refused("table", {"--phases.1.rl=none"}, "needs its table [phases.rl]");
+  refused("none", {"--phases.1.rl.environments=[]"}, "at least one is needed");
+  refused("range", {"--phases.1.rl.environments=[{name = \"say\", most = 9}]"},
+          "'say' has difficulties 0 to 3, found 9");
   refused("single", {"--phases.1.rl.samples=1"}, "compares the replies");
   refused("long", {"--phases.1.rl.max_tokens=50"}, "positions");
   refused("filter", {"--phases.1.rl.filter.pool=4"}, "moves = false");
@@ -248,6 +426,11 @@ TEST_F(RlRun, WhatCannotWorkIsRefused) {
            "--phases.1.rl.filter.least=1", "--phases.1.rl.filter.most=1"},
           "none of 2 problems");
   refused("odd", {"--phases.1.rl.updates_per_batch=3"}, "multiple of rl.updates_per_batch");
+  refused("greedy", {"--phases.1.rl.temperature=0"}, "temperature");
+  refused("nothing", {"--phases.1.rl.top_p=0"}, "top_p");
+  refused("negative", {"--phases.1.rl.top_k=-1"}, "top_k");
+  refused("share", {"--phases.1.rl.min_p=1.5"}, "min_p");
+  refused("regularised", {"--phases.1.rl.top_p=0.9", "--phases.1.z_coefficient=1e-4"}, "top_p");
   refused("whole", {"--parallel.tensor=2"}, "whole model");
 }
 

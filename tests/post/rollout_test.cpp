@@ -1,9 +1,8 @@
 // Replies as they are written and read: lines of rollouts.jsonl, and the replies that a checkpoint keeps.
-#include "post/rl/rollout.h"
-
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "post/rl/rollout_counts.h"
 #include "support/support.h"
 
 namespace ingot::rollout_test {
@@ -60,7 +59,8 @@ TEST(RolloutGroups, ContinueBitForBit) {
   Rollout& r = g.rollouts[0];
   r.ids = {5, 6}, r.recorded = {-0.1F, -1e-30F}, r.forced = {false, true}, r.advantage = 1.0 / 3,
   r.weights = 9;
-  r.routes = {0, 3, 1, 65535};
+  r.routes = {0, 3, 1, kSkippedExpert};
+  r.kept = {4, 5, 9}, r.kept_counts = {3, 0};
   g.rollouts[1].left_out = true;
   const std::vector<RolloutGroup> back = parse_groups(groups_json(groups), "here");
   ASSERT_EQ(back.size(), 1u);
@@ -70,12 +70,41 @@ TEST(RolloutGroups, ContinueBitForBit) {
   EXPECT_EQ(back[0].rollouts[0].ids, r.ids);
   EXPECT_EQ(back[0].rollouts[0].recorded, r.recorded);
   EXPECT_EQ(back[0].rollouts[0].routes, r.routes);
+  EXPECT_EQ(back[0].rollouts[0].kept, r.kept);
+  EXPECT_EQ(back[0].rollouts[0].kept_counts, r.kept_counts);
   EXPECT_EQ(back[0].rollouts[0].forced, g.rollouts[0].forced);
   EXPECT_EQ(back[0].rollouts[0].advantage, 1.0 / 3);
   EXPECT_EQ(back[0].rollouts[0].weights, 9u);
   EXPECT_TRUE(back[0].rollouts[1].left_out);
+  std::string fewer = groups_json(groups);
+  fewer.replace(fewer.find("\"kept_counts\":[3,0]"), 19, "\"kept_counts\":[1,0]");
+  EXPECT_THROW(parse_groups(fewer, "here"), Error);
   EXPECT_THROW(parse_groups("[{}]", "here"), Error);
   EXPECT_THROW(parse_groups("[", "here"), Error);
+}
+
+TEST(RolloutCounts, OfAllGroups) {
+  std::vector<RolloutGroup> groups(3);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i].problem.environment = i == 2 ? "gcd" : "sort", groups[i].problem.difficulty = 3;
+    groups[i].rollouts.resize(4);
+    for (Rollout& r : groups[i].rollouts) r.ids = {1, 2}, r.reward = 0.5;
+  }
+  groups[0].rollouts[1].reward = 1, groups[0].rollouts[2].finish = FinishReason::max_tokens;
+  groups[1].rollouts[3].left_out = true, groups[1].rollouts[3].reward = 7;
+  const std::vector<RolloutCounts> c = count_rollouts({&groups[0], &groups[1], &groups[2]}, 9);
+  ASSERT_EQ(c.size(), 2u);
+  EXPECT_EQ(c[0].environment, "gcd");
+  RolloutCounts expected{.step = 9, .environment = "sort", .difficulty = 3, .groups = 2, .without_signal = 1};
+  expected.replies = 8, expected.failed = 1, expected.reward = 1 + 6 * 0.5, expected.tokens = 16;
+  expected.truncated = 1;
+  EXPECT_EQ(c[1], expected);
+  EXPECT_DOUBLE_EQ(c[1].pass_rate(), 4.0 / 7);
+  EXPECT_EQ(parse_rollout_counts(to_json_line(c[1]), "here"), c[1]);
+  for (const char* bad : {"{}", "[", "3", R"({"step": 1})"})
+    EXPECT_THROW(parse_rollout_counts(bad, "here"), Error);
+  expected.truncated = 9;
+  EXPECT_THROW(parse_rollout_counts(to_json_line(expected), "here"), Error);
 }
 
 TEST(RolloutGroup, CountsRepliesThatWereJudged) {

@@ -20,7 +20,7 @@ constexpr int64_t kBudget = 24;
 struct Sequences {
   std::vector<std::vector<int32_t>> tokens;
   std::vector<std::vector<uint8_t>> in_loss;
-  std::vector<std::vector<float>> cotangent, recorded, reference;
+  std::vector<std::vector<float>> cotangent, reference;
   std::vector<data::TokenSequence> list(bool with_cotangent) const {
     std::vector<data::TokenSequence> all;
     for (size_t i = 0; i < tokens.size(); ++i) {

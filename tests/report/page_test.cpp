@@ -6,6 +6,7 @@
 #include <string>
 
 #include "report/plot.h"
+#include "report/post_run.h"
 #include "report/synthetic_run.h"
 #include "support/browser.h"
 #include "support/support.h"
@@ -74,6 +75,7 @@ TEST(Page, IsReadableOnAPhoneAndOnADesktop) {
   run.record.set("machine", "a value without blanks", std::string(120, 'x'));
   run.samples.push_back({600, "A line without blanks: ", std::string(300, 'y')});
   expect_readable(program, render_report(run));
+  expect_readable(program, render_report(test::post_run()));
   run.label = "runs/a/folder/with/a/long/name";
   ReportData other = test::synthetic_run(300);
   other.label = "runs/other";

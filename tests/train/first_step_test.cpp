@@ -58,12 +58,17 @@ class FirstSteps : public FirstStepTest {
     ModelConfig& m = r.model;
     m.vocab = 0;
     m.width = 32, m.head_width = 8, m.hidden = 48, m.context = 64;
+    if (m.is_mla())
+      m.head_width = 0, m.mla.q_rank = 16, m.mla.kv_rank = 16, m.mla.nope_width = m.mla.rope_width = 8,
+      m.mla.value_width = 8;
     m.kv_heads = m.kv_heads == m.heads ? 4 : 2, m.heads = 4;
     if (!m.unet_skips)
       m.layers = static_cast<int64_t>(
           std::max({size_t{2}, m.rope_pattern.size(), m.window_pattern.size(), m.attention_pattern.size()}));
     if (m.window > 0) m.window = 16, m.window_block = std::min<int64_t>(m.window_block, 8);
     if (m.moe.experts > 0) m.moe.experts = 4, m.moe.hidden = 16, m.moe.router_width = 8;
+    m.moe.top_k = std::min<int64_t>(m.moe.top_k, 2), m.moe.groups = m.moe.groups_kept = 1;
+    m.moe.first_dense = std::min<int64_t>(m.moe.first_dense, 1);
     return recipe_from_toml(print_config(r), path);
   }
 };
@@ -73,6 +78,7 @@ TEST_F(FirstSteps, TheDumpOfEveryRecipeIsTheRunsFirstStep) {
   const std::string recipes = std::string(INGOT_SOURCE_DIR) + "/recipes/";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(recipes)) {
     if (entry.path().extension() != ".toml") continue;
+    if (entry.path().filename().string().starts_with("guard-")) continue;  // no recipes of runs
     expect_the_runs_step(shrunk(entry.path().string()), 1, entry.path().string());
     ++count;
   }

@@ -4,10 +4,8 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include "base/log.h"
@@ -23,16 +21,7 @@ namespace fs = std::filesystem;
 
 /// The program that the tests kill: this test program, running one Trainer on a file system that kills it.
 TEST(ResumeChild, DISABLED_Run) {
-  const char* recipe = std::getenv("INGOT_TEST_RECIPE");
-  if (recipe == nullptr) GTEST_SKIP() << "started by the tests of Resume";
-  set_kernel_policy(KernelPolicy::any);
-  Killer killer(KillPlan::parse(std::getenv("INGOT_TEST_KILL")));
-  KillFs files(killer);
-  KillObserver observer(killer);
-  Trainer trainer(files, load_recipe(recipe, {}), StartMode::resume_or_start);
-  trainer.observe(&observer);
-  EXPECT_TRUE(trainer.run().finished);
-  std::printf("COUNTS\n%s", killer.counts().c_str());
+  if (!run_until_killed()) GTEST_SKIP() << "started by the tests of Resume";
 }
 
 class Resume : public ::testing::Test {
@@ -43,9 +32,7 @@ class Resume : public ::testing::Test {
     write_recipe("whole", "data");
     const ProcessResult r = run("whole", "none");
     ASSERT_EQ(r.exit_code, 0) << r.output;
-    std::istringstream lines(r.output.substr(r.output.find("COUNTS\n") + 7));
-    std::string name;
-    for (int64_t n = 0; lines >> name >> n;) counts_[name] = n;
+    counts_ = counted_events(r);
   }
   static void TearDownTestSuite() { folder_.reset(); }
 
@@ -54,8 +41,7 @@ class Resume : public ::testing::Test {
     write_text(path(run) + ".toml", tiny_recipe(path(run), path(data), *folder_ / "text.txt"));
   }
   static ProcessResult run(const std::string& run, const std::string& kill) {
-    return run_process({"/proc/self/exe", "--gtest_filter=ResumeChild.*", "--gtest_also_run_disabled_tests"},
-                       {"INGOT_TEST_RECIPE=" + path(run) + ".toml", "INGOT_TEST_KILL=" + kill});
+    return kill_in_child("ResumeChild.*", path(run) + ".toml", kill);
   }
   /// Kills a new run, runs it to its end, and compares it with the undisturbed one. Returns the phase that
   /// the dying process named.

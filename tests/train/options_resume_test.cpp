@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <cstdlib>
-
 #include "report/metrics.h"
 #include "report/run_record.h"
 #include "support/killer.h"
@@ -16,16 +14,7 @@
 namespace ingot::test::options_resume_test {
 
 TEST(OptionsChild, DISABLED_Run) {
-  const char* recipe = std::getenv("INGOT_TEST_RECIPE");
-  if (recipe == nullptr) GTEST_SKIP() << "started by the tests of Options";
-  set_kernel_policy(KernelPolicy::any);
-  Killer killer(KillPlan::parse(std::getenv("INGOT_TEST_KILL")));
-  KillFs files(killer);
-  KillObserver observer(killer);
-  Trainer trainer(files, load_recipe(recipe, {}), StartMode::resume_or_start);
-  std::printf("%s\n", trainer.plan().text.c_str());
-  trainer.observe(&observer);
-  EXPECT_TRUE(trainer.run().finished);
+  if (!run_until_killed()) GTEST_SKIP() << "started by the tests of Options";
 }
 
 std::string recipe_of(const TempDir& folder, const std::string& run) {
@@ -123,8 +112,7 @@ TEST(Options, AdaptersKilledAndResumed) {
     write_text(folder / (name + ".toml"),
                tiny_recipe(folder / name, folder / "data", folder / "text.txt") +
                    "[model.lora]\nrank = 3\nalpha = 6.0\n[optimizer]\nfreeze = [\"layers.0.*\"]\n");
-    return run_process({"/proc/self/exe", "--gtest_filter=OptionsChild.*", "--gtest_also_run_disabled_tests"},
-                       {"INGOT_TEST_RECIPE=" + folder / (name + ".toml"), "INGOT_TEST_KILL=" + kill});
+    return kill_in_child("OptionsChild.*", folder / (name + ".toml"), kill);
   };
   const ProcessResult whole = run("whole", "none");
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
@@ -143,8 +131,7 @@ TEST(Options, KilledAndResumedIsUndisturbed) {
   write_text(folder / "text.txt", tiny_text(4000));
   const auto run = [&](const std::string& name, const std::string& kill) {
     write_text(folder / (name + ".toml"), recipe_of(folder, name));
-    return run_process({"/proc/self/exe", "--gtest_filter=OptionsChild.*", "--gtest_also_run_disabled_tests"},
-                       {"INGOT_TEST_RECIPE=" + folder / (name + ".toml"), "INGOT_TEST_KILL=" + kill});
+    return kill_in_child("OptionsChild.*", folder / (name + ".toml"), kill);
   };
   const ProcessResult whole = run("whole", "none");
   ASSERT_EQ(whole.exit_code, 0) << whole.output;

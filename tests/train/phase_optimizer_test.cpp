@@ -26,10 +26,10 @@ class PhaseOptimizer : public FirstStepTest {
 };
 
 const std::vector<std::string> kChanged = {
-    "--phases.1.optimizer.state=reset", "--phases.1.optimizer.momentum=0",
-    "--phases.1.optimizer.beta2=0.9",   "--phases.1.optimizer.weight_decay=0.3",
-    "--phases.1.optimizer.clip=0.5",    "--phases.1.optimizer.muon_lr_multiplier=0.5",
-    "--phases.1.freeze_balance=true"};
+    "--phases.1.optimizer.state=reset",      "--phases.1.optimizer.momentum=0",
+    "--phases.1.optimizer.beta1=0.5",        "--phases.1.optimizer.beta2=0.9",
+    "--phases.1.optimizer.clip=0.5",         "--phases.1.optimizer.muon_lr_multiplier=0.5",
+    "--phases.1.optimizer.weight_decay=0.3", "--phases.1.freeze_balance=true"};
 
 TEST_F(PhaseOptimizer, EverySettingHasItsEffectInItsPhaseOnly) {
   run("plain", {});

@@ -57,8 +57,8 @@ constexpr const char* kKeys =
     "optimizer.rules.*: pattern! optimizer! lr_multiplier decay_multiplier\n"
     "phases.*: name kind! steps! batch! micro_batch sequence! batches! batch_rate! lr schedule warmup "
     "min_lr_ratio decay_fraction decay_shape segments continues weights z_coefficient objective "
-    "rope_theta! window_growth! target_source target_loss target_ends published_tokens chat! preference! rl! "
-    "optimizer freeze_balance tasks gate\n"
+    "rope_theta! window_growth! target_source target_loss target_ends published_tokens chat! preference! "
+    "own_pairs! rl! optimizer freeze_balance tasks gate\n"
     "phases.*.segments.*: until to shape\n"
     "phases.*.weights.*: source weight\n"
     "phases.*.optimizer: state! clip weight_decay momentum beta1 beta2 muon_lr_multiplier\n"
@@ -69,7 +69,7 @@ constexpr const char* kKeys =
     "memory: head limit recompute offload offload_folder\n"
     "parallel: data tensor sequence context context_form context_inner pipeline chunks schedule "
     "layout expert expert_tensor dispatch node_ranks dispatch_capacity dispatch_drop dispatch_bf16 shard "
-    "shard_ranks whole_matrices bucket batch_fit self_test slowest_rank\n";
+    "shard_ranks whole_matrices bucket batch_fit self_test slowest_rank report_after abort_after\n";
 
 TEST(RecipeKeys, AreFixedOrFreeAtResume) {
   Recipe recipe;

@@ -90,6 +90,7 @@ TEST(RecipeRanges, WhatIsOutsideIsRefusedAtItsKey) {
       values.push_back(fmt::format("{:.0f}", k.range.least - 1));
     }
     if (!k.integer) values.push_back(fmt::format("{}", k.range.least - 0.5));
+    if (k.range.above) values.push_back(fmt::format("{}", k.range.least));
     if (k.range.below) values.push_back(fmt::format("{:.1f}", k.range.most));
     for (const std::string& value : values) {
       if (k.range.or_zero && value == "0") continue;
@@ -163,7 +164,7 @@ TEST(RecipeRanges, HugeSizesEndAtOnceInThePlan) {
     EXPECT_LE(r.exit_code, 1) << value << r.output;
     EXPECT_EQ(r.signal, 0) << value;
     EXPECT_EQ(r.output.find("internal error"), std::string::npos) << value << r.output;
-    EXPECT_FALSE(std::regex_search(r.output, std::regex(" -[0-9.]+ [KMGTE]iB"))) << value << r.output;
+    EXPECT_FALSE(std::regex_search(r.output, std::regex(" -[0-9.]+ [KMGTPE]iB"))) << value << r.output;
     EXPECT_LT(monotonic_seconds() - begin, 5) << value;
   }
 }

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <set>
 
-#include "base/log.h"
 #include "checkpoint/reader.h"
 #include "comm/threads.h"
 #include "support/support.h"
@@ -25,12 +24,7 @@ struct NewLayout {
 
 class Reshape : public ::testing::Test {
  protected:
-  void SetUp() override {
-    level_ = log::level();
-    log::set_level(log::Level::error);
-    write_text(folder_ / "text.txt", tiny_text(4000));
-  }
-  void TearDown() override { log::set_level(level_); }
+  void SetUp() override { write_text(folder_ / "text.txt", tiny_text(4000)); }
 
   Recipe recipe(const std::string& run, std::vector<std::string> options) {
     const std::string path = folder_ / (run + ".toml");
@@ -65,7 +59,7 @@ class Reshape : public ::testing::Test {
   };
 
   TempDir folder_;
-  log::Level level_ = log::Level::info;
+  const Quiet quiet_;
 };
 
 TEST_F(Reshape, OtherPiecesTheSameValuesAndTheSameRun) {

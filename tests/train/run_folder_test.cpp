@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/log.h"
 #include "checkpoint/manifest.h"
 #include "comm/threads.h"
 #include "report/metrics.h"
@@ -329,8 +328,7 @@ TEST_F(RunFolder, AFolderThatCannotBeWrittenIsReadAllTheSame) {
 }
 
 TEST_F(RunFolder, AStartOfSeveralRanksIsOneEntry) {
-  const log::Level level = log::level();
-  log::set_level(log::Level::error);
+  const Quiet quiet;
   write_text(dir_ / "two.toml", tiny_recipe(dir_ / "two", in_project("data"), in_project("text.txt")));
   const Recipe recipe = load_recipe(dir_ / "two.toml", {"--checkpoint.keep_last=0", "--phases.0.batch=4",
                                                         "--phases.0.micro_batch=1", "--phases.1.batch=4"});
@@ -343,7 +341,6 @@ TEST_F(RunFolder, AStartOfSeveralRanksIsOneEntry) {
   train();
   take_back(dir_ / "two");
   train();
-  log::set_level(level);
   const RunRecord record = read_run_record(real_file_system(), dir_ / "two");
   ASSERT_EQ(record.starts().size(), 2u);
   EXPECT_EQ(record.starts()[0].text("ranks"), "2");

@@ -46,6 +46,17 @@ TEST(RunLayout, FollowsFromTheFieldsAndTheRanks) {
             "pp1 dp2 cp1 tp2 | pp1 edp2 ep1 etp2");
 }
 
+TEST(RunLayout, HowLongRanksWaitIsTheRecipes) {
+  ParallelConfig p;
+  EXPECT_EQ(comm_limits(p).report_seconds, CommLimits().report_seconds);
+  EXPECT_EQ(comm_limits(p).abort_seconds, CommLimits().abort_seconds);
+  p.report_after = 90, p.abort_after = 1800;
+  EXPECT_EQ(comm_limits(p).report_seconds, 90);
+  EXPECT_EQ(comm_limits(p).abort_seconds, 1800);
+  expect_refused("parallel.report_after: is 700 s, but the run ends after abort_after = 600 s",
+                 "report_after = 700", 2);
+}
+
 TEST(RunLayout, WhatDoesNotDivideIsRefused) {
   expect_refused("parallel.sequence: there are no tensor ranks", "sequence = true", 2);
   expect_refused("parallel.expert_tensor: without sequence parallelism", "tensor = 2\nexpert_tensor = 2", 4);

@@ -7,19 +7,12 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "support/process_memory.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/trainer.h"
 
 namespace ingot::test::run_memory_test {
-
-/// A line of /proc/self/status in bytes.
-int64_t status_bytes(const std::string& name) {
-  std::istringstream status(read_text("/proc/self/status"));
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind(name + ":", 0) == 0) return std::atoll(line.c_str() + name.size() + 1) * 1024;
-  return -1;
-}
 
 /// The measured program: a process of its own, so that nothing but the trainer moves the peak.
 TEST(MemoryChild, DISABLED_Run) {

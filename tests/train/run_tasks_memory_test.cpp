@@ -5,30 +5,22 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "report/metrics.h"
+#include "support/process_memory.h"
 #include "support/tiny_run.h"
 
 namespace ingot::test::run_tasks_memory_test {
 
 constexpr double kMiB = 0x1p20;
 
-/// The most that a process has had resident, in bytes; 0 when it has ended.
-int64_t peak_of(int pid) {
-  const std::string path = fmt::format("/proc/{}/status", pid);
-  const std::string status = std::filesystem::exists(path) ? read_text(path) : "";
-  const size_t at = status.find("VmHWM:");
-  return at == std::string::npos ? 0 : std::stoll(status.substr(at + 6)) * 1024;
-}
-
 int64_t peak_of_run(const std::vector<std::string>& command) {
   Process run(command);
   int64_t peak = 0;
   while (run.running()) {
-    peak = std::max(peak, peak_of(run.pid()));
+    peak = std::max(peak, status_bytes("VmHWM", std::to_string(run.pid())));
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   const ProcessResult r = run.wait();

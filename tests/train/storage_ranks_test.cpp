@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "base/log.h"
 #include "comm/threads.h"
 #include "optim/element_rule.h"
 #include "optim/optimizer.h"
@@ -75,12 +74,7 @@ class Storage : public ::testing::Test {
     register_optimizer("rows", RuleTakes::elements,
                        [](const OptimizerConfig&, int64_t) { return std::make_unique<RowRule>(); });
   }
-  void SetUp() override {
-    level_ = log::level();
-    log::set_level(log::Level::error);
-    write_text(folder_ / "text.txt", tiny_text(4000));
-  }
-  void TearDown() override { log::set_level(level_); }
+  void SetUp() override { write_text(folder_ / "text.txt", tiny_text(4000)); }
 
   Recipe recipe(const std::string& run, const Options& options) {
     const std::string path = folder_ / (run + ".toml");
@@ -121,7 +115,7 @@ class Storage : public ::testing::Test {
     return "not refused";
   }
   TempDir folder_;
-  log::Level level_;
+  const Quiet quiet_;
 };
 
 TEST_F(Storage, HalfTheBytesTrainAndResumeToTheSameBits) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include "base/log.h"
 #include "comm/threads.h"
 #include "report/metrics.h"
 #include "report/run_record.h"
@@ -63,12 +62,7 @@ class Stopper final : public RunObserver {
 
 class TrainerRanks : public ::testing::Test {
  protected:
-  void SetUp() override {
-    level_ = log::level();
-    log::set_level(log::Level::error);
-    write_text(folder_ / "text.txt", tiny_text(4000));
-  }
-  void TearDown() override { log::set_level(level_); }
+  void SetUp() override { write_text(folder_ / "text.txt", tiny_text(4000)); }
 
   /// Runs the tiny recipe on these ranks in folder `run`; `steps` >= 0: stops after that many.
   void run(const RunLayout& layout, const std::string& run, int steps = -1,
@@ -162,7 +156,7 @@ class TrainerRanks : public ::testing::Test {
   }
 
   TempDir folder_;
-  log::Level level_ = log::Level::info;
+  const Quiet quiet_;
 };
 
 TEST_F(TrainerRanks, EveryLayoutFollowsOneRank) {
@@ -449,22 +443,27 @@ TEST_F(TrainerRanks, StoppedAndResumedOnTheSameLayoutIsTheUndisturbedRun) {
   EXPECT_EQ(difference(folder_ / "whole", folder_ / "parts"), "");
 }
 
-/// Every ordered pair: the state that the second layout loads and saves is the first one's bit for bit, and
-/// continues alike.
+/// Every ordered pair: the state that the second layout loads and saves is the first one's bit for bit. What
+/// follows depends on that state alone, so each layout continues once, from its neighbour's.
 TEST_F(TrainerRanks, EveryLayoutResumesEveryOther) {
-  ASSERT_GE(layouts().size(), 8u);
+  const size_t count = layouts().size();
+  ASSERT_GE(count, 8u);
   run(layouts()[0], "whole");
-  for (const RunLayout& from : layouts()) {
+  for (size_t i = 0; i < count; ++i) {
+    const RunLayout& from = layouts()[i];
     run(from, from.name, 9);
     const auto state = checkpoint_content(folder_ / from.name);
-    for (const RunLayout& to : layouts()) {
-      if (&from == &to) continue;
+    for (size_t j = 0; j < count; ++j) {
+      const RunLayout& to = layouts()[j];
+      if (i == j) continue;
       const std::string name = fmt::format("{}_to_{}", from.name, to.name);
       std::filesystem::copy(folder_ / from.name, folder_ / name, std::filesystem::copy_options::recursive);
       run(to, name, 0);
       EXPECT_EQ(checkpoint_content(folder_ / name), state) << name;
-      run(to, name);
-      EXPECT_LE(worst_difference("whole", name), kRounding) << name;
+      if (j == (i + 1) % count) {
+        run(to, name);
+        EXPECT_LE(worst_difference("whole", name), kRounding) << name;
+      }
       std::filesystem::remove_all(folder_ / name);
     }
   }

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "post/objectives/preference_objective.h"
-#include "train/phase_kind.h"
 
 namespace ingot {
 namespace {
@@ -23,14 +22,8 @@ bool is_read(const SourceConfig& source, const PhaseConfig& phase) {
 HeldOutPairs::HeldOutPairs(const SourceContext& context) : context_(context) {
   const Recipe& r = context.recipe();
   const PhaseConfig& phase = context.config();
-  const KindSampling how = kind_of(phase).sampling(r, phase);
-  data::SamplerOptions o;
-  o.seed = static_cast<uint64_t>(r.run.seed);
-  o.sequence_length = phase.sequence;
-  o.mode = how.mode;
-  o.rows = how.rows;
+  data::SamplerOptions o = sampler_options(r, context.data, context.sampler.phase());
   o.drop_too_long = true;
-  o.group = how.group;
   for (size_t i = 0; i < r.data.sources.size(); ++i) {
     const data::Dataset& set = context.data.sources[i];
     if (is_read(r.data.sources[i], phase) && set.has_split("validation"))

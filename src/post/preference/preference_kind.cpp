@@ -1,23 +1,28 @@
 // See preference_kind.h.
 #include "post/preference/preference_kind.h"
 
+#include <algorithm>
+
 #include "post/objectives/preference_objective.h"
+#include "post/preference/own_pairs.h"
 #include "post/preference/preference_source.h"
+#include "post/rl/rl_kind.h"
 
 namespace ingot {
 namespace {
 
-void validate_preference(const Recipe& r, size_t i, ConfigErrors& e) {
+/// What every loss on pairs asks of the recipe.
+void validate_pairs(const Recipe& r, size_t i, ConfigErrors& e) {
   const PhaseConfig& p = r.phases[i];
   const std::string at = fmt::format("phases.{}.", i);
   if (!p.preference)
-    e.add(at + "preference",
-          "kind = \"preference\" needs its section [phases.preference], which says the loss");
+    e.add(at + "preference", "kind = \"{}\" needs its section [phases.preference], which says the loss",
+          p.kind);
   if (p.objective != "cross_entropy")
-    e.add(at + "objective", "the loss of a phase of kind preference is preference.loss; leave objective out");
+    e.add(at + "objective", "the loss of a phase of kind {} is preference.loss; leave objective out", p.kind);
   if (p.z_coefficient != 0)
     e.add(at + "z_coefficient", "losses on pairs have no z-loss, found {}", p.z_coefficient);
-  if (!p.batches.empty()) e.add(at + "batches", "a phase of kind preference has one batch size");
+  if (!p.batches.empty()) e.add(at + "batches", "a phase of kind {} has one batch size", p.kind);
   if (r.model.mtp.depths > 0)
     e.add(at + "kind", "model.mtp.depths is {}: tokens further ahead have no preference; use 0",
           r.model.mtp.depths);
@@ -26,9 +31,31 @@ void validate_preference(const Recipe& r, size_t i, ConfigErrors& e) {
           "the gradient of a pair is known after its forward pass only; use store or recompute");
   if (r.parallel.context > 1)
     e.add("parallel.context", "context ranks share sequences, and phase '{}' compares whole ones", p.name);
+}
+
+void validate_preference(const Recipe& r, size_t i, ConfigErrors& e) {
+  validate_pairs(r, i, e);
   if (!r.data.document_mask)
-    e.add("data.document_mask", "phase '{}' packs answers, which must not see each other", p.name);
+    e.add("data.document_mask", "phase '{}' packs answers, which must not see each other", r.phases[i].name);
   require_sources(r, i, e);
+}
+
+void validate_own_preference(const Recipe& r, size_t i, ConfigErrors& e) {
+  validate_pairs(r, i, e);
+  const PhaseConfig& p = r.phases[i];
+  const std::string at = fmt::format("phases.{}.", i);
+  if (!p.own_pairs)
+    return e.add(at + "own_pairs",
+                 "kind = \"own_preference\" needs its section [phases.own_pairs], which says what is asked");
+  require_whole_models(r, i, e);
+  if (p.preference && p.preference->loss == PreferenceLoss::kto)
+    e.add(
+        at + "preference.loss",
+        "kto compares with the answers to other prompts, which own pairs have no reference for; use another "
+        "loss, or make rows with `ingot pairs` for a phase of kind preference");
+  if (p.sequence <= 2 * p.own_pairs->max_tokens)
+    e.add(at + "sequence", "a row holds a prompt twice and two replies of up to {} tokens, found {}",
+          p.own_pairs->max_tokens, p.sequence);
 }
 
 }  // namespace
@@ -47,6 +74,21 @@ PhaseKind preference_kind() {
           .reads = [](const SourceConfig& s) { return s.preferences; },
           .source = [](const SourceContext& c) { return std::make_unique<PreferenceSource>(c); },
           .watches_loss = false};
+}
+
+PhaseKind own_preference_kind() {
+  PhaseKind kind;
+  kind.name = "own_preference";
+  kind.validate = validate_own_preference;
+  kind.objective = [](const PhaseConfig& p) { return preference_objective(*p.preference); };
+  kind.source = [](const SourceContext& c) { return std::make_unique<OwnPairsSource>(c); };
+  kind.rows = [](const PhaseConfig& p) {  // where every reply has its full length
+    const int64_t pair = 2 * (p.own_pairs->max_tokens + p.own_pairs->max_tokens / 4);
+    const int64_t each = std::max<int64_t>(1, p.sequence / pair);
+    return (p.own_pairs->pairs + each - 1) / each;
+  };
+  kind.watches_loss = false;
+  return kind;
 }
 
 }  // namespace ingot

@@ -8,8 +8,8 @@
 #include "base/progress.h"
 #include "data/sequence_rows.h"
 #include "post/objectives/preference_loss.h"
-#include "post/objectives/preference_objective.h"
 #include "post/preference/held_out.h"
+#include "post/preference/preference_metrics.h"
 #include "post/preference/reference_file.h"
 
 namespace ingot {
@@ -236,24 +236,7 @@ void PreferenceSource::validate(MetricRow& row, bool complete) {
 }
 
 void PreferenceSource::observe(const StepOutcome& outcome, MetricRow& row) {
-  const std::vector<double>& sums = outcome.stats.sums;
-  const auto sum = [&](PreferenceSum what) { return sums[static_cast<size_t>(what)]; };
-  const auto mean = [&](const char* name, PreferenceSum what, PreferenceSum over) {
-    if (sum(over) > 0) row.set(std::string("preference/") + name, sum(what) / sum(over));
-  };
-  using enum PreferenceSum;
-  mean("accuracy", correct, pairs);
-  mean("margin", margin, pairs);
-  mean("reward_chosen", reward_chosen, chosen);
-  mean("reward_rejected", reward_rejected, rejected);
-  mean("tokens_chosen", tokens_chosen, chosen);
-  mean("tokens_rejected", tokens_rejected, rejected);
-  mean("logprob_chosen", logprob_chosen, tokens_chosen);
-  mean("logprob_rejected", logprob_rejected, tokens_rejected);
-  if (needs_reference_) {
-    mean("drift_chosen", ratio_chosen, tokens_chosen);
-    mean("drift_rejected", ratio_rejected, tokens_rejected);
-  }
+  add_preference_metrics(outcome, needs_reference_, row);
   if (needs_baseline_) row.set("preference/kl", baseline_);
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "data/sequence_rows.h"
 #include "post/rl/advantage.h"
+#include "post/rl/policy_loss.h"
 
 namespace ingot {
 namespace {
@@ -74,12 +75,12 @@ data::Batch policy_batch(const std::vector<RolloutGroup>& groups, const PolicyBa
 }
 
 void replay_routes(const std::vector<RolloutGroup>& groups, int64_t layers, data::Batch& batch) {
-  std::vector<std::vector<uint16_t>> rows;  // by sequence, as policy_batch() numbers them
-  size_t width = 0;                         // of a row
+  std::vector<std::vector<uint8_t>> rows;  // by sequence, as policy_batch() numbers them
+  size_t width = 0;                        // of a row
   for (const RolloutGroup& g : groups)
     for (const Rollout& r : g.rollouts) {
       if (r.left_out) continue;
-      std::vector<uint16_t>& mine = rows.emplace_back(g.routes);
+      std::vector<uint8_t>& mine = rows.emplace_back(g.routes);
       mine.insert(mine.end(), r.routes.begin(), r.routes.end());
       if (!r.ids.empty()) width = r.routes.size() / r.ids.size();
     }
@@ -91,9 +92,53 @@ void replay_routes(const std::vector<RolloutGroup>& groups, int64_t layers, data
     const size_t row = static_cast<size_t>(batch.positions[at]) * width;
     const bool known = sequence >= 0 && row + width <= rows[static_cast<size_t>(sequence)].size();
     for (size_t i = 0; i < width; ++i) {
-      const uint16_t id = known ? rows[static_cast<size_t>(sequence)][row + i] : static_cast<uint16_t>(i % k);
-      batch.routes[i / k][at * k + i % k] = id == 0xFFFF ? -1 : id;  // -1: a skip class
+      const uint8_t id = known ? rows[static_cast<size_t>(sequence)][row + i] : static_cast<uint8_t>(i % k);
+      batch.routes[i / k][at * k + i % k] = id == kSkippedExpert ? -1 : id;  // -1: a skip class
     }
+  }
+}
+
+void replay_kept(const std::vector<RolloutGroup>& groups, data::Batch& batch) {
+  struct Sequence {
+    size_t prompt;
+    const Rollout* reply;
+    std::vector<int32_t> ends;  ///< of each id's share of reply->kept, within the batch's list
+  };
+  std::vector<Sequence> sequences;  // as policy_batch() numbers them
+  batch.allowed_ids.clear(), batch.allowed.clear();
+  for (const RolloutGroup& g : groups)
+    for (const Rollout& r : g.rollouts) {
+      if (r.left_out) continue;
+      Sequence& s = sequences.emplace_back(Sequence{g.prompt.size(), &r, {}});
+      auto end = static_cast<int32_t>(batch.allowed_ids.size());
+      for (const int32_t count : r.kept_counts) s.ends.push_back(end += count);
+      batch.allowed_ids.insert(batch.allowed_ids.end(), r.kept.begin(), r.kept.end());
+      INGOT_CHECK(batch.allowed_ids.size() == static_cast<size_t>(end) &&
+                      (r.kept_counts.empty() || r.kept_counts.size() == r.ids.size()),
+                  "{} tokens were drawn from {} lists of {} ids", r.ids.size(), r.kept_counts.size(),
+                  r.kept.size());
+    }
+  if (batch.allowed_ids.empty()) return;
+  batch.allowed.assign(2 * batch.targets.size(), 0);
+  for (size_t at = 0; at < batch.targets.size(); ++at) {
+    if (batch.targets[at] < 0) continue;
+    const Sequence& s = sequences[static_cast<size_t>(batch.columns.sequence[at])];
+    if (s.ends.empty()) continue;
+    const size_t t = static_cast<size_t>(batch.positions[at]) + 1 - s.prompt;
+    batch.allowed[2 * at] = s.ends[t] - s.reply->kept_counts[t];
+    batch.allowed[2 * at + 1] = s.ends[t];
+  }
+}
+
+void add_reference(std::vector<float> logprobs, double coefficient, data::Batch& batch) {
+  INGOT_CHECK(logprobs.size() == batch.targets.size());
+  data::TokenColumns& c = batch.columns;
+  c.reference = std::move(logprobs);
+  for (size_t at = 0; at < batch.targets.size(); ++at) {
+    if (batch.targets[at] < 0) continue;
+    const double away = reference_term(c.recorded[at], c.reference[at]).d_logprob;
+    c.cotangent[at] = static_cast<float>(static_cast<double>(c.weight[at]) *
+                                         (-static_cast<double>(c.advantage[at]) + coefficient * away));
   }
 }
 

@@ -30,6 +30,14 @@ data::Batch policy_batch(const std::vector<RolloutGroup>& groups, const PolicyBa
 /// Positions that no engine has computed (padding, the last token of a reply) get the first experts.
 void replay_routes(const std::vector<RolloutGroup>& groups, int64_t layers, data::Batch& batch);
 
+/// Lets each target's distribution be over the ids that it was drawn from (Rollout::kept). Nothing where no
+/// reply has any.
+void replay_kept(const std::vector<RolloutGroup>& groups, data::Batch& batch);
+
+/// Adds what a reference says ([B*S], of every target) as a column, and to the cotangents its divergence's
+/// derivative at the recorded log-probabilities, times `coefficient` and the token's weight.
+void add_reference(std::vector<float> logprobs, double coefficient, data::Batch& batch);
+
 /// Positions of the batch that hold tokens of sequences, as a share of all.
 double fill_of(const data::Batch& batch);
 

@@ -23,6 +23,11 @@ PolicyTerm clipped(const PolicyLoss& rule, double ratio, double advantage) {
 
 }  // namespace
 
+PolicyTerm reference_term(double logprob, double reference) {
+  const double change = std::clamp(reference - logprob, -20.0, 20.0), ratio = std::exp(change);
+  return {ratio - change - 1, 1 - ratio, false};
+}
+
 PolicyTerm policy_term(const PolicyLoss& rule, double logprob, double recorded, double advantage) {
   const double ratio = std::exp(std::clamp(logprob - recorded, -20.0, 20.0));
   switch (rule.kind) {

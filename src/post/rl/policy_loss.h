@@ -10,6 +10,9 @@
 //              else: steps back towards the recorded policy are never blocked ([ZAYA1-8B] §IV-B)
 //
 // On-policy (l = m) all have loss value up to constants and the derivative -A.
+//
+// Beside it, where there is a reference with log-probability f: e^(f - l) - (f - l) - 1, an estimate of
+// KL(policy | reference) that is never negative (Schulman 2020; [GRPO] eq. 4).
 #pragma once
 #include <cstdint>
 
@@ -24,6 +27,7 @@ struct PolicyLoss {
   double cispo_cap = 5;
   double delta = 0.1;     ///< of dppo
   double ratio_cap = 20;  ///< of reinforce and dppo
+  double kl = 0;          ///< coefficient of the divergence from the reference
 };
 
 struct PolicyTerm {
@@ -31,5 +35,8 @@ struct PolicyTerm {
   bool masked = false;  ///< clipped or blocked: the token's derivative is 0 though A is not
 };
 PolicyTerm policy_term(const PolicyLoss& rule, double logprob, double recorded, double advantage);
+
+/// The divergence from a reference: value and derivative, f - l limited to [-20, 20].
+PolicyTerm reference_term(double logprob, double reference);
 
 }  // namespace ingot

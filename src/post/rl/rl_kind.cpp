@@ -1,11 +1,36 @@
 // See rl_kind.h.
 #include "post/rl/rl_kind.h"
 
+#include <utility>
+
+#include "base/error.h"
+#include "environments/environment.h"
 #include "post/rl/policy_objective.h"
+#include "post/rl/rl_plan.h"
 #include "post/rl/rl_source.h"
+#include "post/rl/rollout_cost.h"
 
 namespace ingot {
 namespace {
+
+/// Found before the first phase of the run begins, not when this one does. Files may be made meanwhile.
+void validate_environments(const RlConfig& config, const std::string& at, ConfigErrors& errors) {
+  for (size_t i = 0; i < config.environments.size(); ++i) {
+    const RlEnvironmentConfig& e = config.environments[i];
+    const std::string field = fmt::format("{}rl.environments.{}.", at, i);
+    if (e.name.empty() || e.name.ends_with(".jsonl")) continue;
+    try {
+      const environments::DifficultyRange range = environments::find_environment(e.name)->difficulty();
+      for (const auto& [key, value] :
+           {std::pair{"least", e.least}, {"most", e.most}, {"difficulty", e.difficulty}})
+        if (value && (*value < range.least || *value > range.most))
+          errors.add(field + key, "'{}' has difficulties {} to {}, found {}", e.name, range.least, range.most,
+                     *value);
+    } catch (const Error& error) {
+      errors.add(field + "name", "{}; {}", error.what(), error.hint());
+    }
+  }
+}
 
 void validate_rl(const Recipe& recipe, size_t phase, ConfigErrors& errors) {
   const PhaseConfig& p = recipe.phases[phase];
@@ -14,40 +39,58 @@ void validate_rl(const Recipe& recipe, size_t phase, ConfigErrors& errors) {
     errors.add(at + "rl", "a phase of kind rl needs its table [phases.rl]");
     return;
   }
-  const ParallelConfig& parallel = recipe.parallel;
-  if (parallel.tensor * parallel.pipeline * parallel.context * parallel.expert > 1)
-    errors.add(at + "kind",
-               "rl samples on each rank with a whole model: tensor, pipeline, context and expert must be 1");
-  if (parallel.shard == ShardLevel::full)
-    errors.add("parallel.shard", "rl samples on each rank with a whole model: none or optimizer");
-  if (recipe.model.moe.sees_future_tokens())
-    errors.add("model.moe.selection", "expert_choice cannot decode token by token, which rl needs");
+  validate_environments(*p.rl, at, errors);
+  require_whole_models(recipe, phase, errors);
   if (p.sequence <= p.rl->max_tokens)
     errors.add(at + "sequence", "a row holds a prompt and a reply of up to {} tokens, found {}",
                p.rl->max_tokens, p.sequence);
+  if (p.z_coefficient != 0 && (p.rl->temperature != 1 || p.rl->filters_tokens()))
+    errors.add(
+        at + "z_coefficient",
+        "regularises the model's own logits; at another temperature, or with top_k, top_p or min_p, the "
+        "head has others: 0, found {}",
+        p.z_coefficient);
+  if (p.rl->updates_per_batch > 1 && recipe.model.moe.experts > kMostReplayedExperts)
+    errors.add(at + "rl.updates_per_batch", "routes of at most {} experts are replayed, the model has {}",
+               kMostReplayedExperts, recipe.model.moe.experts);
   if (p.steps % p.rl->updates_per_batch != 0)
     errors.add(at + "steps", "must be a multiple of rl.updates_per_batch = {}, found {}",
                p.rl->updates_per_batch, p.steps);
 }
 
-PolicyLoss policy_loss_of(const RlLossConfig& c) {
+PolicyLoss policy_loss_of(const RlLossConfig& c, double kl_reference) {
   return {.kind = c.kind,
           .clip_low = c.clip_low,
           .clip_high = c.clip_high,
           .dual_clip = c.dual_clip,
           .cispo_cap = c.cispo_cap,
           .delta = c.delta,
-          .ratio_cap = c.ratio_cap};
+          .ratio_cap = c.ratio_cap,
+          .kl = kl_reference};
 }
 
 }  // namespace
+
+void require_whole_models(const Recipe& recipe, size_t phase, ConfigErrors& errors) {
+  const std::string& kind = recipe.phases[phase].kind;
+  const ParallelConfig& parallel = recipe.parallel;
+  if (parallel.tensor * parallel.pipeline * parallel.context * parallel.expert > 1)
+    errors.add(fmt::format("phases.{}.kind", phase),
+               "{} samples on each rank with a whole model: tensor, pipeline, context and expert must be 1",
+               kind);
+  if (parallel.shard == ShardLevel::full)
+    errors.add("parallel.shard", "{} samples on each rank with a whole model: none or optimizer", kind);
+  if (recipe.model.moe.sees_future_tokens())
+    errors.add("model.moe.selection", "expert_choice cannot decode token by token, which {} needs", kind);
+}
 
 PhaseKind rl_kind() {
   PhaseKind kind;
   kind.name = "rl";
   kind.validate = validate_rl;
   kind.objective = [](const PhaseConfig& phase) {
-    return policy_objective(policy_loss_of(phase.rl->loss), phase.rl->updates_per_batch == 1);
+    const RlConfig& c = *phase.rl;
+    return policy_objective(policy_loss_of(c.loss, c.kl_reference), c.updates_per_batch == 1, c.temperature);
   };
   kind.source = [](const SourceContext& context) { return std::make_unique<RlSource>(context); };
   kind.rows = [](const PhaseConfig& phase) {  // where every reply has its full length
@@ -56,6 +99,8 @@ PhaseKind rl_kind() {
         std::max<int64_t>(1, phase.sequence / (phase.rl->max_tokens + phase.rl->max_tokens / 4));
     return (replies + each - 1) / each;
   };
+  kind.source_cost = rollout_cost;
+  kind.describe = describe_rl;
   kind.watches_loss = false;
   return kind;
 }

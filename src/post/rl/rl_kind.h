@@ -7,4 +7,8 @@ namespace ingot {
 /// "rl": reinforcement learning with verifiable rewards, set by [phases.rl] (train/rl_recipe.h).
 PhaseKind rl_kind();
 
+/// For validate() of kinds that sample on the trainer's own weights: adds what keeps a rank from having a
+/// whole model that decodes token by token.
+void require_whole_models(const Recipe& recipe, size_t phase, ConfigErrors& errors);
+
 }  // namespace ingot

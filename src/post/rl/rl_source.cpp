@@ -5,13 +5,15 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "comm/agree.h"
 #include "post/rl/calibration.h"
 #include "post/rl/policy_objective.h"
+#include "post/rl/rollout_counts.h"
 #include "post/rl/rollout_metrics.h"
+#include "post/rl/share_rollouts.h"
 #include "report/json_lines.h"
 #include "report/run_record.h"
 #include "train/prepare.h"
@@ -53,7 +55,11 @@ RolloutOptions rollout_options(const SourceContext& context) {
   RolloutOptions o;
   o.samples = c.samples, o.max_tokens = c.max_tokens;
   o.thinking_tokens = c.thinking_tokens, o.answer_tokens = c.answer_tokens;
-  o.seed = static_cast<uint64_t>(context.recipe().run.seed);
+  o.sampling = {.temperature = c.temperature,
+                .top_k = c.top_k,
+                .top_p = c.top_p,
+                .min_p = c.min_p,
+                .seed = static_cast<uint64_t>(context.recipe().run.seed)};
   o.positions = std::min(context.config().sequence, context.engine.model().config().context);
   o.cache_bytes = c.cache_mib << 20;
   o.routes = c.updates_per_batch > 1 && !context.engine.model().decoder().moe_layers().empty();
@@ -69,7 +75,8 @@ RlSource::RlSource(const SourceContext& context)
       environments_(environments_of(config())),
       curriculum_(curriculum_of(config(), environments_)),
       pool_(environments_.size()),
-      sampler_(context.engine.model(), context.data.tokenizer, template_, rollout_options(context)) {}
+      sampler_(context.engine.model(), context.data.tokenizer, template_, rollout_options(context)),
+      aggregation_(context.engine.model(), context.data.tokenizer, template_, config(), seed()) {}
 
 RlSource::~RlSource() = default;
 
@@ -91,12 +98,27 @@ data::Batch RlSource::next(int64_t step) {
   shape.aggregation = c.loss.aggregation;
   shape.constant = static_cast<double>(c.loss.constant > 0 ? c.loss.constant : c.max_tokens);
   data::Batch batch = policy_batch(groups_, shape);
+  replay_kept(groups_, batch);
+  if (c.kl_reference > 0) refer(step, batch);
   // Weights have moved since the replies were drawn.
   if (rollout_options(context_).routes && update_of(step) > 0)
     replay_routes(groups_, static_cast<int64_t>(context_.engine.model().decoder().moe_layers().size()),
                   batch);
   tally_.fill = fill_of(batch);
   return batch;
+}
+
+void RlSource::refer(int64_t step, data::Batch& batch) {
+  const int64_t begun = context_.sampler.first_step();
+  if (!reference_)
+    reference_ = step == begun ? std::make_unique<ReferencePolicy>(context_.engine)
+                               : std::make_unique<ReferencePolicy>(context_, begun);
+  if (reference_logprobs_.empty()) {
+    const PhaseConfig& phase = context_.config();
+    reference_logprobs_ = reference_->logprobs(context_.engine, context_.sampler.phase(), step - begun, batch,
+                                               static_cast<float>(1 / phase.rl->temperature));
+  }
+  add_reference(reference_logprobs_, config().kl_reference, batch);
 }
 
 RolloutGroup RlSource::new_group(const Curriculum::Draw& draw, uint64_t number, const std::string& key,
@@ -110,27 +132,24 @@ RolloutGroup RlSource::new_group(const Curriculum::Draw& draw, uint64_t number, 
   return g;
 }
 
-std::optional<bool> RlSource::thinking_of(int64_t ordinal) const {
-  switch (config().thinking) {
-    case RolloutThinking::any:
-      break;
-    case RolloutThinking::on:
-    case RolloutThinking::off:
-      return config().thinking == RolloutThinking::on;
-    case RolloutThinking::mixed:
-      return ordinal % 2 == 0;
-  }
-  return std::nullopt;
-}
-
 RolloutGroup RlSource::next_group(int64_t step, int64_t ordinal, const Random& random) {
   const auto number = static_cast<uint64_t>(step * kProblemsPerStep + ordinal);
   Curriculum::Draw draw = curriculum_.draw(random, number);
   const std::string key = fmt::format("rl {}", number);
-  if (pool_.empty()) return new_group(draw, number, key, thinking_of(ordinal));
+  if (pool_.empty()) return new_group(draw, number, key, thinking_switch(config().thinking, ordinal));
   const ProblemPool::Entry& entry = pool_.problem(draw.environment, curriculum_.drawn(draw.environment) - 1);
   draw.difficulty = entry.difficulty;
-  return new_group(draw, entry.number, key, thinking_of(ordinal));
+  return new_group(draw, entry.number, key, thinking_switch(config().thinking, ordinal));
+}
+
+void RlSource::show_candidates(std::vector<RolloutGroup>& groups, int64_t number) {
+  const double begin = monotonic_seconds();
+  std::vector<RolloutGroup*> shown;
+  for (RolloutGroup& g : groups)
+    if (shows_candidates(config().aggregation, number++)) shown.push_back(&g);
+  if (shown.empty()) return;
+  aggregation_.show(shown, sampler_);
+  tally_.cost.sample_seconds += monotonic_seconds() - begin;
 }
 
 void RlSource::add_bonuses(RolloutGroup& group, int64_t step) const {
@@ -155,7 +174,7 @@ void RlSource::add_bonuses(RolloutGroup& group, int64_t step) const {
 void RlSource::collect(int64_t step) {
   const RlConfig& c = config();
   const Random random(seed(), RandomPurpose::mixture, hash64("rl " + context_.config().name));
-  groups_.clear();
+  groups_.clear(), reference_logprobs_.clear();
   tally_ = {};
   int64_t ordinal = 0;
   const auto wanted = static_cast<size_t>(c.prompts);
@@ -165,44 +184,22 @@ void RlSource::collect(int64_t step) {
     ++tally_.rounds;
     std::vector<RolloutGroup> asked;
     for (size_t i = groups_.size(); i < wanted; ++i) asked.push_back(next_group(step, ordinal++, random));
-    sample(sampler_, asked, tally_.cost);
+    show_candidates(asked, step * c.prompts + ordinal - static_cast<int64_t>(asked.size()));
+    sample_on_data_ranks(context_.engine, sampler_, asked, tally_.cost);
     for (RolloutGroup& g : asked) {
       ++tally_.groups;
       judged_ += static_cast<int64_t>(g.rollouts.size());
       failed_ += static_cast<int64_t>(g.rollouts.size() - g.rewards().size());
       add_bonuses(g, step);
       set_advantages(g, c.advantage);
-      if (!g.rewards().empty()) curriculum_.report(g.draw, g.pass_rate());
+      // Candidates make a problem easier: what such a group solves says nothing of its difficulty.
+      if (!g.rewards().empty() && g.candidates == 0) curriculum_.report(g.draw, g.pass_rate());
       tally_.with_signal += g.signal() ? 1 : 0;
       (g.signal() || !c.need_signal ? groups_ : tally_.left_out).push_back(std::move(g));
     }
     require_sound_verifiers();
   }
   if (groups_.empty()) fail_without_signal();
-}
-
-void RlSource::sample(const RolloutSampler& sampler, std::vector<RolloutGroup>& groups,
-                      RolloutCost& cost) const {
-  const RankGroups& ranks = context_.engine.ranks().groups();
-  // Forward passes of experts may exchange counts among the ranks, which then must all run the same ones.
-  if (ranks.batch_ranks() == 1 || context_.engine.model().config().moe.experts > 0)
-    return sampler.sample(groups, cost);
-  const auto count = static_cast<size_t>(ranks.batch_ranks()), own = static_cast<size_t>(ranks.batch_rank());
-  std::vector<RolloutGroup> mine;
-  for (size_t i = own; i < groups.size(); i += count) mine.push_back(groups[i]);
-  const std::string all = agree(
-      &ranks.world(),
-      [&] {
-        if (!mine.empty()) sampler.sample(mine, cost);
-        return groups_json(mine);
-      },
-      [](const std::vector<std::string>& texts) { return nlohmann::json(texts).dump(); });
-  const auto texts = nlohmann::json::parse(all).get<std::vector<std::string>>();
-  for (size_t rank = 0; rank < count; ++rank) {
-    std::vector<RolloutGroup> theirs = parse_groups(texts[rank], fmt::format("rank {}", rank));
-    for (size_t i = 0; i < theirs.size(); ++i)
-      groups[rank + i * count].rollouts = std::move(theirs[i].rollouts);
-  }
 }
 
 void RlSource::require_sound_verifiers() const {
@@ -252,9 +249,10 @@ void RlSource::calibrate(int64_t step) {
       const CurriculumEnvironment& c = curriculum_.environments()[e];
       const auto number = static_cast<uint64_t>(step * kProblemsPerStep + ordinal++);
       asked.push_back(new_group({e, found[e].propose(c.lowest, c.highest)}, number,
-                                fmt::format("calibrate {}", number), thinking_of(ordinal)));
+                                fmt::format("calibrate {}", number),
+                                thinking_switch(config().thinking, ordinal)));
     }
-    sample(sampler_, asked, cost);
+    sample_on_data_ranks(context_.engine, sampler_, asked, cost);
     for (const RolloutGroup& g : asked) {
       const std::vector<double> rewards = g.rewards();
       const auto solved = std::count_if(rewards.begin(), rewards.end(), [](double r) { return r >= 1; });
@@ -281,8 +279,9 @@ void RlSource::fill_pool() {
     for (int64_t i = 0; i < f.pool; ++i)
       for (const int64_t mode : modes)
         asked.push_back(new_group({e, c.lowest + i % (c.highest - c.lowest + 1)}, static_cast<uint64_t>(i),
-                                  fmt::format("filter {} {}", i, mode), thinking_of(mode)));
-    sample(probe, asked, cost);
+                                  fmt::format("filter {} {}", i, mode),
+                                  thinking_switch(config().thinking, mode)));
+    sample_on_data_ranks(context_.engine, probe, asked, cost);
     for (size_t i = 0; i < asked.size(); i += modes.size()) {
       std::vector<double> rates;
       for (size_t m = 0; m < modes.size(); ++m) rates.push_back(asked[i + m].pass_rate());
@@ -305,6 +304,7 @@ void RlSource::observe(const StepOutcome& outcome, MetricRow& row) {
   row.set("rl/ratio", shift.ratio);
   row.set("rl/r", shift.correlation);
   row.set("rl/masked", shift.masked);
+  if (config().kl_reference > 0) row.set("rl/kl_reference", shift.reference);
   row.set("rl/fill", tally_.fill);
   if (update_of(step_) != 0) return;
   row.set("rl/compared", static_cast<double>(outcome.stats.compared));
@@ -320,11 +320,17 @@ void RlSource::observe(const StepOutcome& outcome, MetricRow& row) {
   if (context_.engine.ranks().leads()) write_lines();
 }
 
-void RlSource::write_metrics(MetricRow& row) const {
+std::vector<const RolloutGroup*> RlSource::sampled_groups() const {
   std::vector<const RolloutGroup*> all;
   for (const auto* list : {&groups_, &tally_.left_out})
     for (const RolloutGroup& g : *list) all.push_back(&g);
+  return all;
+}
+
+void RlSource::write_metrics(MetricRow& row) const {
+  const std::vector<const RolloutGroup*> all = sampled_groups();
   add_rollout_metrics(all, context_.data.tokenizer.vocab_size(), config().repetition, row);
+  add_aggregation_metrics(all, row);
   const auto groups = static_cast<double>(tally_.groups);
   row.set("rl/groups", groups);
   row.set("rl/groups_trained", static_cast<double>(groups_.size()));
@@ -337,15 +343,19 @@ void RlSource::write_metrics(MetricRow& row) const {
             static_cast<double>(curriculum_.difficulty(e)));
 }
 
-void RlSource::write_lines() {
-  const std::string path = context_.recipe().run.folder + "/" + kRolloutsFile;
-  if (!file_) {
+void RlSource::StepLines::append(
+    FileSystem& fs, const std::string& path, int64_t step, const std::string& text,
+    const std::function<int64_t(std::string_view, const std::string&)>& step_of) {
+  if (!file) {
     // What a run that was killed after its last checkpoint has written comes again.
-    keep_lines_until(context_.fs, path, step_, false, [](std::string_view line, const std::string& where) {
-      return parse_rollout_line(line, where).step;
-    });
-    file_ = context_.fs.open_append(path);
+    keep_lines_until(fs, path, step, false, step_of);
+    file = fs.open_append(path);
   }
+  file->append(text.data(), text.size());
+}
+
+void RlSource::write_lines() {
+  const std::string folder = context_.recipe().run.folder + "/";
   std::string text;
   const auto count = std::min(groups_.size(), static_cast<size_t>(config().record_groups));
   for (size_t g = 0; g < count; ++g)
@@ -353,7 +363,15 @@ void RlSource::write_lines() {
       text +=
           to_json_line(line_of(groups_[g], i, static_cast<int64_t>(g), step_ + 1, context_.data.tokenizer)) +
           "\n";
-  file_->append(text.data(), text.size());
+  rollouts_.append(
+      context_.fs, folder + kRolloutsFile, step_, text,
+      [](std::string_view line, const std::string& where) { return parse_rollout_line(line, where).step; });
+  text.clear();
+  for (const RolloutCounts& counts : count_rollouts(sampled_groups(), step_ + 1))
+    text += to_json_line(counts) + "\n";
+  counts_.append(
+      context_.fs, folder + kRolloutCountsFile, step_, text,
+      [](std::string_view line, const std::string& where) { return parse_rollout_counts(line, where).step; });
 }
 
 std::string RlSource::state() const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "post/rl/advantage.h"
@@ -91,16 +92,20 @@ RolloutLine parse_rollout_line(std::string_view text, const std::string& where) 
   try {
     const auto j = Ordered::parse(text);
     RolloutLine line;
-    line.step = j.at("step"), line.group = j.at("group"), line.sample = j.at("sample");
+    const auto whole = [&where](const Ordered& value) {
+      if (!value.is_number_integer()) fail("{}: {} is no whole number", where, value.dump());
+      return value.get<int64_t>();
+    };
+    line.step = whole(j.at("step")), line.group = whole(j.at("group")), line.sample = whole(j.at("sample"));
     line.environment = j.at("environment"), line.problem = j.at("problem");
-    line.difficulty = j.at("difficulty");
+    line.difficulty = whole(j.at("difficulty"));
     line.reward = j.at("reward"), line.bonus = j.at("bonus"), line.advantage = j.at("advantage");
     line.parts = parts_of(j.at("parts"));
     line.finish = j.at("finish"), line.answer = j.at("answer"), line.note = j.at("note");
     line.prompt = j.at("prompt"), line.text = j.at("text");
     line.tokens = j.at("tokens").get<std::vector<std::string>>();
     line.logprob = j.at("logprob").get<std::vector<float>>();
-    line.forced = j.at("forced").get<std::vector<int64_t>>();
+    for (const auto& place : j.at("forced")) line.forced.push_back(whole(place));
     if (line.tokens.size() != line.logprob.size())
       fail("{}: {} tokens with {} log-probabilities", where, line.tokens.size(), line.logprob.size());
     return line;
@@ -135,6 +140,8 @@ std::string groups_json(const std::vector<RolloutGroup>& groups) {
       rollouts.push_back({{"ids", r.ids},
                           {"recorded", bits_of(r.recorded)},
                           {"forced", r.forced},
+                          {"kept", r.kept},
+                          {"kept_counts", r.kept_counts},
                           {"routes", r.routes},
                           {"text", r.text},
                           {"thinking", r.thinking_tokens},
@@ -161,13 +168,15 @@ std::vector<RolloutGroup> parse_groups(const std::string& text, const std::strin
       RolloutGroup& g = groups.emplace_back();
       g.problem = environments::problem_of(j.at("problem"));
       g.prompt = j.at("prompt").get<std::vector<int32_t>>();
-      g.routes = j.at("routes").get<std::vector<uint16_t>>();
+      g.routes = j.at("routes").get<std::vector<uint8_t>>();
       for (const auto& one : j.at("rollouts")) {
         Rollout& r = g.rollouts.emplace_back();
         r.ids = one.at("ids").get<std::vector<int32_t>>();
         r.recorded = floats_of_bits(one.at("recorded").get<std::vector<uint32_t>>());
         r.forced = one.at("forced").get<std::vector<bool>>();
-        r.routes = one.at("routes").get<std::vector<uint16_t>>();
+        r.kept = one.at("kept").get<std::vector<int32_t>>();
+        r.kept_counts = one.at("kept_counts").get<std::vector<int32_t>>();
+        r.routes = one.at("routes").get<std::vector<uint8_t>>();
         r.text = one.at("text"), r.thinking_tokens = one.at("thinking");
         r.finish = static_cast<FinishReason>(one.at("finish").get<int>());
         r.weights = one.at("weights");
@@ -176,6 +185,9 @@ std::vector<RolloutGroup> parse_groups(const std::string& text, const std::strin
         r.answer = one.at("answer"), r.note = one.at("note"), r.left_out = one.at("left_out");
         if (r.recorded.size() != r.ids.size() || r.forced.size() != r.ids.size())
           fail("{}: {} tokens of a reply with {} log-probabilities", where, r.ids.size(), r.recorded.size());
+        if (std::accumulate(r.kept_counts.begin(), r.kept_counts.end(), size_t{0}) != r.kept.size())
+          fail("{}: the ids that tokens of a reply were drawn from are {}, not as many as counted", where,
+               r.kept.size());
       }
     }
     return groups;

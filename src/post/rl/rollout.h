@@ -3,6 +3,7 @@
 // in rollouts.jsonl.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,19 @@
 
 namespace ingot {
 
+/// Experts are kept in a byte each; kSkippedExpert is the choice of a skip class.
+constexpr int64_t kMostReplayedExperts = 255;
+constexpr uint8_t kSkippedExpert = 0xFF;
+
 struct Rollout {
   std::vector<int32_t> ids;     ///< of the reply, its stop id included
-  std::vector<float> recorded;  ///< log-probability of each by the model, when it was drawn
+  std::vector<float> recorded;  ///< log-probability of each by the distribution that it was drawn from
   std::vector<bool> forced;     ///< ids of the thinking budget: not drawn, never in the loss
+  /// Where top-k, top-p or min-p left tokens out: the ids that each was drawn from, ascending, one list after
+  /// the other, and how many it has (0: forced). Else empty.
+  std::vector<int32_t> kept, kept_counts;
   /// Where routes are replayed: experts of the row that each id was drawn after, [MoE layers][top_k].
-  std::vector<uint16_t> routes;
+  std::vector<uint8_t> routes;
   std::string text;  ///< with the marks of its reasoning
   int64_t thinking_tokens = 0;
   FinishReason finish = FinishReason::stop_id;
@@ -44,10 +52,13 @@ struct RolloutGroup {
   Curriculum::Draw draw;
   uint64_t key = 0;  ///< of its random numbers
   std::vector<int32_t> prompt;
+  std::optional<bool> thinking;  ///< what the template's switch said, where it has one and it was set
   bool asks_thinking = false;    ///< by a switch of the template
   bool opens_thinking = false;   ///< the prompt ends inside the reasoning
-  std::vector<uint16_t> routes;  ///< of the prompt's rows but the last, where they are replayed
+  std::vector<uint8_t> routes;   ///< of the prompt's rows but the last, where they are replayed
   std::vector<Rollout> rollouts;
+  /// That the prompt shows (aggregation_prompt.h), and how many of them are right; 0: it shows none.
+  int64_t candidates = 0, right_candidates = 0;
 
   /// Rewards and bonuses of the replies that count.
   std::vector<double> rewards() const;

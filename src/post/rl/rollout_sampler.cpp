@@ -19,7 +19,28 @@ bool judges_in_parallel(const std::vector<RolloutGroup>& groups) {
   });
 }
 
+/// The engine's ids, whose skip class is 0xFFFF.
+void add_routes(std::span<const uint16_t> experts, std::vector<uint8_t>& routes) {
+  for (const uint16_t id : experts) {
+    INGOT_CHECK(id < kMostReplayedExperts || id == 0xFFFF, "expert {} is kept in a byte", id);
+    routes.push_back(static_cast<uint8_t>(id));
+  }
+}
+
 }  // namespace
+
+std::optional<bool> thinking_switch(RolloutThinking how, int64_t ordinal) {
+  switch (how) {
+    case RolloutThinking::any:
+      break;
+    case RolloutThinking::on:
+    case RolloutThinking::off:
+      return how == RolloutThinking::on;
+    case RolloutThinking::mixed:
+      return ordinal % 2 == 0;
+  }
+  return std::nullopt;
+}
 
 void zero_repetition(Rollout& r, double threshold, int64_t chunk) {
   if (threshold <= 0) return;
@@ -51,9 +72,14 @@ void RolloutSampler::ask(RolloutGroup& group, std::optional<bool> thinking) cons
   chat::RenderOptions render{.add_generation_prompt = true};
   if (thinking && template_.knows_thinking()) render.enable_thinking = *thinking;
   const chat::Rendered rendered = template_.render(group.problem.prompt, render);
-  group.prompt = template_.encode(rendered, tokenizer_).ids;
+  group.thinking = render.enable_thinking;
   group.asks_thinking = thinking.value_or(true) && !format_.think_close.empty();
-  group.opens_thinking = rendered.ends_in_thinking;
+  set_prompt(group, template_.encode(rendered, tokenizer_).ids, rendered.ends_in_thinking);
+}
+
+void RolloutSampler::set_prompt(RolloutGroup& group, std::vector<int32_t> ids, bool ends_in_thinking) const {
+  group.prompt = std::move(ids);
+  group.opens_thinking = ends_in_thinking;
   const auto prompt = static_cast<int64_t>(group.prompt.size());
   if (const int64_t needed = prompt + options_.max_tokens; needed > options_.positions)
     throw Error(
@@ -92,7 +118,7 @@ void RolloutSampler::draw(std::vector<RolloutGroup>& groups) const {
     g.rollouts.assign(static_cast<size_t>(options_.samples), {});
     Request q;
     q.prompt = g.prompt;
-    q.sampling.seed = options_.seed;
+    q.sampling = options_.sampling;
     q.key = g.key;
     q.n = options_.samples;
     q.max_tokens = options_.max_tokens;
@@ -102,14 +128,17 @@ void RolloutSampler::draw(std::vector<RolloutGroup>& groups) const {
       q.thinking.answer_tokens = options_.answer_tokens;
     }
     q.report.routes = options_.routes;
+    q.report.kept = q.sampling.filters();
     Sink sink;
-    sink.prompt = [&g](const PromptScores& p) { g.routes.assign(p.routes.begin(), p.routes.end()); };
-    sink.token = [&g](const TokenEvent& e) {
+    sink.prompt = [&g](const PromptScores& p) { add_routes(p.routes, g.routes); };
+    sink.token = [&g, keeps = q.report.kept](const TokenEvent& e) {
       Rollout& r = g.rollouts[static_cast<size_t>(e.sample)];
       r.ids.push_back(e.id);
-      r.recorded.push_back(e.logprob);
+      r.recorded.push_back(e.sampled_logprob);
+      if (keeps && !e.forced) r.kept.insert(r.kept.end(), e.kept.begin(), e.kept.end());
+      if (keeps) r.kept_counts.push_back(e.forced ? 0 : static_cast<int32_t>(e.kept.size()));
       r.forced.push_back(e.forced);
-      r.routes.insert(r.routes.end(), e.routes.begin(), e.routes.end());
+      add_routes(e.routes, r.routes);
       r.text += e.text;
       r.thinking_tokens += e.thinking ? 1 : 0;
       r.weights = e.weights;

@@ -9,6 +9,7 @@
 #include "models/model.h"
 #include "post/rl/rollout.h"
 #include "tokenizer/tokenizer.h"
+#include "train/post_recipe.h"
 
 namespace ingot {
 
@@ -16,13 +17,16 @@ struct RolloutOptions {
   int64_t samples = 1;
   int64_t max_tokens = 128;                          ///< of a reply
   int64_t thinking_tokens = -1, answer_tokens = -1;  ///< budgets; -1: none
+  SamplingOptions sampling = {};                     ///< its seed is of all replies
   bool routes = false;                               ///< records the experts of every row
-  uint64_t seed = 0;
-  int64_t positions = 0;  ///< of prompt and reply in training: more is an Error
+  int64_t positions = 0;                             ///< of prompt and reply in training: more is an Error
   int64_t cache_bytes = int64_t{512} << 20;
   double repetition = 0;  ///< threshold of the canary; 0: off
   int64_t repetition_chunk = 1024;
 };
+
+/// What the template's switch says for problem `ordinal` of a phase; nothing: as the template does unasked.
+std::optional<bool> thinking_switch(RolloutThinking how, int64_t ordinal);
 
 /// What asking took on this rank.
 struct RolloutCost {
@@ -42,6 +46,11 @@ class RolloutSampler {
   /// Renders a group's prompt. thinking: what its switch says, where the template has one. Error where prompt
   /// and reply do not fit; it names the problem.
   void ask(RolloutGroup& group, std::optional<bool> thinking) const;
+  /// Another prompt for a group that was asked: its ids, and whether they end inside the reasoning. Error as
+  /// ask()'s.
+  void set_prompt(RolloutGroup& group, std::vector<int32_t> ids, bool ends_in_thinking) const;
+  /// Ids that end a reply.
+  const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
   /// Draws and judges `samples` replies to each prompt. Rewards are the environments' own, 0 where the canary
   /// found repetition. Adds to `cost`.
   void sample(std::vector<RolloutGroup>& groups, RolloutCost& cost) const;

@@ -1,0 +1,86 @@
+// See rollout_cost.h.
+#include "post/rl/rollout_cost.h"
+
+#include <algorithm>
+
+#include "infer/engine.h"
+#include "models/stage.h"
+
+namespace ingot {
+namespace {
+
+/// Rows of a call of the engine.
+int64_t call_rows() {
+  return EngineOptions().token_budget;
+}
+
+/// Tokens of a prompt and its reply.
+int64_t longest_sequence(const PhaseConfig& phase) {
+  return std::min(phase.sequence, phase.rl->max_tokens + phase.rl->max_tokens / 4);
+}
+
+/// Replies that one engine draws, from one batch or one environment's pool.
+int64_t replies(const RlConfig& c) {
+  const int64_t modes = c.thinking == RolloutThinking::mixed ? 2 : 1;
+  return std::max(c.prompts * c.samples, c.filter.pool * c.filter.samples * modes);
+}
+
+/// A forward pass over `rows` rows without a backward pass, up to the head.
+struct ForwardPlan {
+  int64_t bytes = 0;  ///< activations at their peak
+  double flops = 0;   ///< of a row
+};
+
+ForwardPlan forward_plan(const Model& model, int64_t rows) {
+  BatchLayout layout;
+  layout.count = rows;
+  layout.spans.push_back({0, rows, 0, nullptr, 0});
+  const Tensor column(nullptr, {rows}, DType::i32, DeviceKind::null);
+  CountingArena arena;
+  TapeProfile work;
+  Tape tape(arena, {.device = DeviceKind::null, .record = false, .profile = &work});
+  Context context{tape, model.weights(), &layout, tape.leaf(column)};
+  model.equip(context);
+  StageForward stage(model.decoder(), whole_model(model.config()), context, tape.leaf(column));
+  stage.head_input(0);
+  ForwardPlan plan{arena.peak_bytes(), 0};
+  for (const auto& [op, p] : work) plan.flops += p.flops[0] / static_cast<double>(rows);
+  return plan;
+}
+
+/// Keys and values stay cached after a reply ends, for prompts that begin alike, until the cache is full.
+int64_t cache_bytes(const Model& model, const PhaseConfig& phase) {
+  const int64_t page = SequenceStore(sequence_layout(model), 0).page_bytes();
+  const int64_t wanted = replies(*phase.rl) * SequenceStore::pages_for(longest_sequence(phase)) * page;
+  return std::min(wanted, std::max(page, phase.rl->cache_mib << 20));
+}
+
+}  // namespace
+
+SourceCost rollout_cost(const Model& model, const PhaseConfig& phase) {
+  const RlConfig& c = *phase.rl;
+  const ModelConfig& m = model.config();
+  const int64_t drawn = std::min(call_rows(), replies(c)), logits = m.head_rows() * 4;
+  const ForwardPlan call = forward_plan(model, call_rows());
+  const int64_t engine = cache_bytes(model, phase) + call.bytes + drawn * logits;
+  const auto layers = static_cast<int64_t>(model.decoder().moe_layers().size());
+  const bool routes = c.updates_per_batch > 1 && layers > 0;
+  // Of a token of a reply: id, log-probability, mark; of a batch's position: tokens, targets, positions,
+  // seven columns. Twice, since sequences are made before they are packed.
+  const int64_t per_token = 16 + 2 * 40 + (routes ? layers * m.moe.top_k * (2 + 4) : 0);
+  SourceCost cost;
+  cost.bytes = engine + replies(c) * longest_sequence(phase) * per_token;
+  const auto tokens = static_cast<double>(c.prompts * c.samples * c.max_tokens),
+             prompts = static_cast<double>(c.prompts * (c.max_tokens / 4)),
+             head = 2 * static_cast<double>(m.head_rows() * m.width);
+  cost.flops = ((tokens + prompts) * call.flops + tokens * head) / static_cast<double>(c.updates_per_batch);
+  if (c.kl_reference == 0) return cost;
+  // One row at a time; a chunk of logits of the head (ops/head).
+  const ForwardPlan reference = forward_plan(model, phase.sequence);
+  cost.bytes += std::max<int64_t>(0, reference.bytes + (int64_t{32} << 20) - engine) + model.bytes();
+  cost.flops += (tokens + prompts * static_cast<double>(c.samples)) * (reference.flops + head) /
+                static_cast<double>(c.updates_per_batch);
+  return cost;
+}
+
+}  // namespace ingot

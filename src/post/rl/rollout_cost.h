@@ -1,0 +1,13 @@
+// What a phase of kind rl takes beside weights, optimizer and the passes of its steps: the cache and calls of
+// the engine that draws replies, the replies themselves, the reference. For the preflight.
+#pragma once
+#include "models/model.h"
+#include "train/phase_kind.h"
+
+namespace ingot {
+
+/// Where replies have their full length and prompts a quarter of it, as planned rows do. Cached keys and
+/// values never take more than rl.cache_mib. Work: of one round of sampling.
+SourceCost rollout_cost(const Model& model, const PhaseConfig& phase);
+
+}  // namespace ingot
