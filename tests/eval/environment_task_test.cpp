@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "environments/environment.h"
 #include "eval/run_task.h"
+#include "support/support.h"
 
 namespace ingot::test::environment_task_test {
 
@@ -38,15 +39,6 @@ class TableModel : public TaskModel {
   }
   ParsedAnswer parse_answer(const std::string& text, bool) const override { return {"", text}; }
 };
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  return "";
-}
 
 TEST(EnvironmentTask, AsksHeldOutProblemsOfAllDifficultiesInTurn) {
   const Task task = environment_task("sort@3-5", 9);

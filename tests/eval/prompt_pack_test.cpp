@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/file_system.h"
-#include "base/philox.h"
+#include "support/corpus.h"
 #include "support/imported.h"
 
 #define LLVMFuzzerTestOneInput prompt_pack_input  // each fuzzer's entry has a name of its own in one program
@@ -78,21 +78,7 @@ TEST(PromptPack, FaultsHaveALine) {
 }
 
 TEST(PromptPack, CorpusAndChangedBytesAreReadOrRefused) {
-  const std::string folder = std::string(INGOT_SOURCE_DIR) + "/tests/fuzz/corpus/prompt_pack";
-  const Random random(1, RandomPurpose::test, 27);
-  uint64_t at = 0;
-  for (const std::string& file : real_file_system().list(folder)) {
-    const std::string text = read_text(folder + "/" + file);
-    for (int change = 0; change < 200; ++change) {
-      std::string changed = text;
-      for (int n = 0; n < change % 4; ++n) {
-        const size_t where = random.below(at++, changed.size());
-        changed[where] = static_cast<char>(random.below(at++, 256));
-      }
-      prompt_pack_input(reinterpret_cast<const uint8_t*>(changed.data()), changed.size());
-    }
-  }
-  EXPECT_GE(at, 100u);
+  EXPECT_GE(replay_corpus("prompt_pack", prompt_pack_input, 200), 3);
 }
 
 TEST(PromptPack, ShippedOnesAreRead) {

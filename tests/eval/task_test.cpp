@@ -17,15 +17,6 @@ Task parse(const std::string& toml, const std::string& rows) {
   return Task::parse(toml, "d/t.toml", rows, "d/t.jsonl");
 }
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return std::string(e.what()) + "; " + e.hint();
-  }
-  return "no error";
-}
-
 std::string refusal(const std::string& toml, const std::string& rows) {
   return message_of([&] { parse(toml, rows); });
 }
@@ -53,7 +44,7 @@ TEST(Task, TemplatesReachIntoRows) {
             "3 0.1 b True None ['a', {'k': 'b'}] {one}");
   EXPECT_NE(message_of([&] {
               RowTemplate("{{list.2}}").render(row, "'f' row 4");
-            }).find("'f' row 4: 'list' has no field '2'; it is a list of 2"),
+            }).find("'f' row 4: 'list' has no field '2' | it is a list of 2"),
             std::string::npos);
   EXPECT_NE(message_of([] { RowTemplate("{{a|upper}}"); }).find("{{a|upper}}"), std::string::npos);
   EXPECT_NE(message_of([] { RowTemplate("{{a"); }).find("does not close"), std::string::npos);
@@ -66,12 +57,12 @@ TEST(Task, FaultsNameFileRowAndField) {
   const std::string good = "{\"q\": \"x\", \"c\": [\"u\", \"v\"], \"a\": 0}\n";
   for (const Case& c : std::vector<Case>{
            {kChoice, good + "{\"q\": \"x\", \"c\": [\"u\", \"v\"]}\n",
-            "'d/t.jsonl' row 2: the row has no field 'a'; its fields: q, c"},
+            "'d/t.jsonl' row 2: the row has no field 'a' | its fields: q, c"},
            {kChoice, good + good + "{\"q\": 1, \"c\": \"u\", \"a\": 0}\n",
             "'d/t.jsonl' row 3: 'c' is string, expected a list"},
            {kChoice, "{\"q\": 1, \"c\": [\"u\", \"\"], \"a\": 0}\n", "row 1: 'c' holds an empty text"},
            {kChoice, "{\"q\": 1, \"c\": [\"u\", \"v\"], \"a\": 2}\n",
-            "the target is choice 2 of 2; choices count from 0"},
+            "the target is choice 2 of 2 | choices count from 0"},
            {kChoice, "{\"q\": 1, \"c\": [\"u\", \"v\"], \"a\": \"w\"}\n",
             "the target 'w' is none of the choices"},
            {kChoice, good + "{\"q\": \n", "'d/t.jsonl' line 2 is not valid JSON"},

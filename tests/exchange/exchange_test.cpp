@@ -25,15 +25,6 @@ namespace ingot::test::exchange_test {
 
 namespace stdfs = std::filesystem;
 
-std::string message_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return std::string(e.what()) + " | " + e.hint();
-  }
-  return "";
-}
-
 void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
   EXPECT_FALSE(message.empty()) << "nothing was refused";
   for (const std::string& part : parts)

@@ -3,7 +3,9 @@
 // case fails here. No two cases have the same curve, so each option that a case sets has an effect.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "golden/cases.h"
@@ -30,10 +32,11 @@ const std::map<std::string, const char*> kElsewhere = {
     {"data.sources.*.conversations", "these cases have no conversations: quick.ChatFinetune"},
     {"data.sources.*.each_turn", "these cases have no conversations: quick.EncodeRows"},
     {"data.sources.*.thinking", "these cases have no conversations: quick.EncodeRows"},
-    {"data.sources.*.preferences", "these cases have no preferences: quick.PreferencePhase"},
-    {"phases.*.kind", "what follows pretraining: quick.ChatPhase, quick.PreferencePhase"},
-    {"phases.*.chat", "of kind chat: quick.ChatPhase"},
-    {"phases.*.preference", "of kind preference: quick.PreferencePhase"},
+    {"data.sources.*.preferences", "these cases have no preferences: quick.EncodeRows"},
+    {"phases.*.kind", "what follows pretraining: quick.Phases"},
+    {"phases.*.chat", "of kind chat: quick.Phases"},
+    {"phases.*.preference", "of kind preference: quick.Phases"},
+    {"phases.*.own_pairs", "of kind own_preference: quick.OwnPairs"},
     {"phases.*.rl", "of kind rl: invariance.RlRun"},
     {"phases.*.optimizer", "of a phase after others: quick.PhaseOptimizer"},
     {"phases.*.freeze_balance", "of a phase after others: quick.PhaseOptimizer"},
@@ -165,6 +168,21 @@ TEST(GoldenOptions, EveryOptionHasACurve) {
       for (const std::string& name : names) named |= path == prefix || path + "=" + name == prefix;
     EXPECT_TRUE(named) << prefix << " is no option any more";
   }
+}
+
+TEST(GoldenOptions, SuitesThatAreNamedExist) {
+  std::string sources;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(INGOT_SOURCE_DIR "/tests"))
+    if (entry.path().string().ends_with("_test.cpp")) sources += read_text(entry.path().string());
+  const std::regex name("\\b(?:quick|invariance|docs|ranks)\\.([A-Za-z]+)");
+  size_t names = 0;
+  for (const auto& [option, reason] : kElsewhere) {
+    const std::string text = reason;
+    for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at, ++names)
+      EXPECT_TRUE(std::regex_search(sources, std::regex("TEST(_F|_P)?\\(" + (*at)[1].str() + ",")))
+          << option << ": no test file has the suite " << (*at)[1];
+  }
+  EXPECT_GT(names, 20u);
 }
 
 TEST(GoldenOptions, NoTwoCasesHaveTheSameCurve) {

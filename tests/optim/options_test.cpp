@@ -13,20 +13,14 @@
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
 #include "support/small_models.h"
+#include "support/support.h"
 #include "train/step.h"
 
 namespace ingot::options_test {
 
 using Floats = std::vector<float>;
 
-std::string message_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return std::string(e.what()) + " | " + e.hint();
-  }
-  return "";
-}
+using test::message_of;
 
 Floats normals(size_t count, uint64_t stream, double scale = 1.0) {
   const Random random(17, RandomPurpose::test, stream);

@@ -12,17 +12,11 @@
 #include "base/philox.h"
 #include "optim/balance.h"
 #include "optim/groups.h"
+#include "support/support.h"
 
 namespace ingot::schedule_test {
 
-std::string message_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return std::string(e.what()) + " | " + e.hint();
-  }
-  return "";
-}
+using test::message_of;
 
 TEST(Schedule, WarmupNeverZeroAndReachesPeak) {
   for (const ScheduleKind kind :

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "checkpoint/writer.h"
+#include "support/support.h"
 
 namespace ingot::test {
 
@@ -84,26 +85,6 @@ inline SaveReport save_now(FileSystem& fs, const SaveRequest& request, Checkpoin
   writer.save(request);
   return writer.wait().value();
 }
-
-/// The message of the Error that `body` throws, or "".
-inline std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
-/// No log lines while in scope.
-class Quiet {
- public:
-  Quiet() : before_(log::level()) { log::set_level(log::Level::silent); }
-  ~Quiet() { log::set_level(before_); }
-
- private:
-  log::Level before_;
-};
 
 }  // namespace ingot::test
 

@@ -11,7 +11,7 @@ namespace ingot::test {
 namespace fs = std::filesystem;
 
 Clone::Clone() {
-  for (const char* name : {"README.md", "bench", "recipes", "scripts", "tests", "tools"})
+  for (const char* name : {"README.md", "bench", "clusters", "recipes", "scripts", "tests", "tools"})
     fs::create_symlink(fs::path(INGOT_SOURCE_DIR) / name, folder_ / name);
   fs::copy(fs::path(INGOT_SOURCE_DIR) / "docs", folder_ / "docs",
            fs::copy_options::recursive);  // a text to learn

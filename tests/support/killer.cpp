@@ -1,10 +1,13 @@
 // See killer.h.
 #include "support/killer.h"
 
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -141,6 +144,36 @@ const char* KillObserver::phase_of(const std::string& tensor) {
 
 void KillObserver::tensor(const std::string& name, const Tensor&) {
   killer_.happens_or_die(phase_of(name));
+}
+
+bool run_until_killed() {
+  const char* recipe = std::getenv("INGOT_TEST_RECIPE");
+  if (recipe == nullptr) return false;
+  set_kernel_policy(KernelPolicy::any);
+  Killer killer(KillPlan::parse(std::getenv("INGOT_TEST_KILL")));
+  KillFs files(killer);
+  KillObserver observer(killer);
+  Trainer trainer(files, load_recipe(recipe, {}), StartMode::resume_or_start);
+  std::printf("%s\n", trainer.plan().text.c_str());
+  trainer.observe(&observer);
+  EXPECT_TRUE(trainer.run().finished);
+  std::printf("COUNTS\n%s", killer.counts().c_str());
+  return true;
+}
+
+ProcessResult kill_in_child(const std::string& child, const std::string& recipe, const std::string& kill) {
+  return run_process({"/proc/self/exe", "--gtest_filter=" + child, "--gtest_also_run_disabled_tests"},
+                     {"INGOT_TEST_RECIPE=" + recipe, "INGOT_TEST_KILL=" + kill});
+}
+
+std::map<std::string, int64_t> counted_events(const ProcessResult& child) {
+  std::map<std::string, int64_t> counts;
+  const size_t at = child.output.find("COUNTS\n");
+  if (at == std::string::npos) return counts;
+  std::istringstream lines(child.output.substr(at + 7));
+  std::string name;
+  for (int64_t n = 0; lines >> name >> n;) counts[name] = n;
+  return counts;
 }
 
 }  // namespace ingot::test

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/file_system.h"
+#include "support/tiny_run.h"
 #include "train/trainer.h"
 
 namespace ingot::test {
@@ -59,7 +60,7 @@ class Killer {
 };
 
 /// The events that are changes of files; every call goes to the real file system.
-class KillFs final : public FileSystem {
+class KillFs : public FileSystem {
  public:
   explicit KillFs(Killer& killer) : killer_(killer) {}
   std::unique_ptr<WritableFile> create(const std::string& path) override;
@@ -95,5 +96,14 @@ class KillObserver final : public RunObserver {
  private:
   Killer& killer_;
 };
+
+/// What a disabled test does that kill_in_child() starts: runs the recipe and is killed as planned, or ends,
+/// printing the plan and the counts. False where no test has started it: nothing happened.
+bool run_until_killed();
+/// Runs the disabled test `child` ("Suite.*") of this program on a recipe, in a process of its own. kill: a
+/// plan's text.
+ProcessResult kill_in_child(const std::string& child, const std::string& recipe, const std::string& kill);
+/// The events of a child that ended, by phase.
+std::map<std::string, int64_t> counted_events(const ProcessResult& child);
 
 }  // namespace ingot::test

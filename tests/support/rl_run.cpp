@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
+#include <limits>
 #include <stdexcept>
 
 #include "environments/environment.h"
@@ -36,9 +38,12 @@ class LetterEnvironment final : public environments::Environment {
 
  protected:
   Verdict verify(const Problem& problem, const std::string& answer) const override {
-    if (name_ == "throws") throw std::runtime_error("no verdict today");
+    static std::atomic<bool> failed = false;
+    if (name_ == "throws" || (name_ == "once" && !failed.exchange(true)))
+      throw std::runtime_error("no verdict today");
     Verdict v;
-    v.reward = name_ == "say" && answer == problem.data ? 1 : 0;
+    v.reward = name_ != "never" && answer == problem.data ? 1 : 0;
+    if (name_ == "nan") v.reward = std::numeric_limits<double>::quiet_NaN();
     return v;
   }
 
@@ -51,7 +56,7 @@ class LetterEnvironment final : public environments::Environment {
 void register_rl_environments() {
   static const bool done = [] {
     register_post();
-    for (const std::string name : {"say", "throws", "never"})
+    for (const std::string name : {"say", "throws", "once", "nan", "never"})
       environments::register_environment(name, [name] { return std::make_shared<LetterEnvironment>(name); });
     return true;
   }();

@@ -7,8 +7,9 @@
 
 namespace ingot::test {
 
-/// Registers the environment "say" (the right answer is a), "throws" (its verifier
-/// fails) and "never" (nothing is right). Further calls do nothing.
+/// Registers the environments "say" (the right answer is a), "throws" (its verifier fails), "once" (it fails
+/// for the first reply of the process, then is "say"), "nan" (its rewards are) and "never" (nothing is
+/// right). Further calls do nothing.
 void register_rl_environments();
 
 /// Rows of conversations for the first phase, in `folder`/rows.jsonl; with reasoning of some letters.

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/error.h"
+
 namespace ingot::test {
 
 TempDir::TempDir() {
@@ -24,6 +26,15 @@ TempDir::~TempDir() {
 
 std::string fixture(const std::string& name) {
   return std::string(INGOT_SOURCE_DIR) + "/tests/fixtures/" + name;
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
 }
 
 std::string optional_data(const std::string& name) {

@@ -65,14 +65,7 @@ std::string random_bytes(Dice& dice, size_t size) {
   return out;
 }
 
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 TEST(Tokenizer, AnyBytesRoundTrip) {
   Dice dice(1);
