@@ -59,10 +59,19 @@ void append_line(const std::string& path, const nlohmann::ordered_json& j) {
   ::_exit(127);
 }
 
+/// Closes what a forked process inherited beside 0, 1, 2 and `kept`: it would hold the guard's own lock too.
+void close_others(int kept) {
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
+  const auto keep = static_cast<unsigned>(kept);
+  if (keep > kFirst) ::close_range(kFirst, keep - 1, 0);
+  ::close_range(keep + 1, ~0U, 0);
+}
+
 /// Starts the job, records it before it runs, waits for it and records its end. Holds `lock` meanwhile.
 [[noreturn]] void watch_job(const std::string& folder, const std::vector<std::string>& command,
-                            int64_t number) {
+                            int64_t number, int lock) {
   ::setsid();
+  close_others(lock);
   for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(s, SIG_IGN);
   try {
     FileSystem& fs = real_file_system();
@@ -152,7 +161,7 @@ void LocalAdaptor::start(const StartRequest& request) {
   if (lock.get() < 0) fail("cannot open '{}': {}", path("job.lock"), std::strerror(errno));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0) {
     // A guard that was killed may have begun it a moment ago.
-    for (int tries = 0; tries < 50; ++tries) {
+    for (int tries = 0; tries < 600; ++tries) {
       if (job().number == request.number) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -170,7 +179,7 @@ void LocalAdaptor::start(const StartRequest& request) {
   if (pid < 0) fail("cannot start the job: {}", std::strerror(errno));
   if (pid == 0) {
     if (::fork() != 0) ::_exit(0);  // its parent is then the system, so no guard needs to wait for it
-    watch_job(folder_, command, request.number);
+    watch_job(folder_, command, request.number, lock.get());
   }
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {

@@ -166,15 +166,20 @@ TEST_F(Live, ACrashLoopIsAskedAndAnswered) {
 }
 
 TEST_F(Live, AGuardThatIsKilledAgainAndAgainStartsNoSecondJob) {
-  const std::string job =
-      write_job("orphan", scripted("orphan", "echo $START >>$RUN.starts\nexec $INGOT run $RECIPE"));
+  const std::string job = write_job("orphan", scripted("orphan",
+                                                       "echo $START >>$RUN.starts\n"
+                                                       "until [ -f $RUN.go ]; do sleep 0.01; done\n"
+                                                       "exec $INGOT run $RECIPE"));
   for (int kills = 0; kills < 12; ++kills) {
     Process guard({INGOT_BINARY, "guard", job});
     std::this_thread::sleep_for(std::chrono::milliseconds(3 + 17 * kills));
     guard.signal(SIGKILL);
-    guard.wait();
+    const ProcessResult killed = guard.wait();
+    EXPECT_EQ(killed.signal, SIGKILL) << "the job that lives kept this guard out: " << killed.output;
   }
-  const ProcessResult r = run_process({INGOT_BINARY, "guard", job});
+  Process guard({INGOT_BINARY, "guard", job});
+  write_text(path("orphan.go"), "");
+  const ProcessResult r = guard.wait();
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(read_text(path("orphan.starts")), "1\n");
   EXPECT_EQ(difference(path("whole"), path("orphan")), "");
