@@ -55,7 +55,7 @@ struct SourceCost {
 /// What is known of a phase's work when a run is planned.
 struct PhaseWork {
   double training_flops = 0;  ///< of all its steps
-  double token_flops = 0;     ///< of a token's forward pass, mean over a row
+  double source_flops = 0;    ///< of what its source computes for them
   int64_t moe_layers = 0;
 };
 /// What the plan says of it.

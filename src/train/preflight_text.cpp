@@ -69,11 +69,10 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
     if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
     const int64_t parts = l.batch / (l.micro_batch * recipe.data_ranks());
     line += fmt::format(
-        "{} micro-batch{} of {}; step: {}{} and {} in the optimizer, at least {}; activations {} (head {})",
+        "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}{}; activations {} (head {})",
         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
-        p.source.flops > 0 ? fmt::format(", {} of sampling", format_flops(p.source.flops)) : "",
         format_flops(p.optimizer_flops), format_seconds(l.roofline_seconds),
-        amount(l.micro.memory.slab_bytes), name_of(p.head));
+        p.source.flops > 0 ? " with sampling" : "", amount(l.micro.memory.slab_bytes), name_of(p.head));
     step += l.steps;
     lines.push_back(std::move(line));
   }
@@ -87,11 +86,12 @@ PhaseWords words_of(const Recipe& recipe, size_t phase, const Model& model, cons
   if (!kind.describe) return {};
   PhaseWork work;
   work.moe_layers = static_cast<int64_t>(model.decoder().moe_layers().size());
-  for (const LevelPlan& l : p.levels) work.training_flops += l.step_flops * static_cast<double>(l.steps);
-  const LevelPlan& first = p.levels.front();
-  for (const auto& [name, op] : first.micro.work)
-    work.token_flops +=
-        op.flops[0] / static_cast<double>(first.micro_batch * s.sequence * first.micro.micro_batches);
+  for (const LevelPlan& l : p.levels) {
+    // Work of a rank is that of all, divided among the data ranks; the source's is that of all.
+    const auto steps = static_cast<double>(l.steps);
+    work.training_flops += l.step_flops * static_cast<double>(recipe.data_ranks()) * steps;
+    work.source_flops += p.source.flops * steps;
+  }
   return kind.describe(recipe, phase, work);
 }
 

@@ -84,6 +84,7 @@ TEST(Recipes, FullOnesPrintTheSourcesNumbers) {
         plan_run(real_file_system(), load_recipe(recipes() + "sources/" + name + ".toml", {}));
     for (const char* number : numbers)
       EXPECT_NE(plan.text.find(number), std::string::npos) << number << "\n" << plan.text;
+    EXPECT_EQ(plan.text.find("of sampling"), std::string::npos) << "said once, for the phase\n" << plan.text;
   }
 }
 

@@ -113,8 +113,9 @@ PhaseWords describe_rl(const Recipe& recipe, size_t phase, const PhaseWork& work
       fmt::format("{} replies, at most {} tokens", group_digits(replies), format_count(most)));
   for (std::string& line : describe_prompts(c, prompts_until(recipe, phase)))
     words.lines.push_back(std::move(line));
-  words.lines.push_back(fmt::format("work where every reply is as long: {} in training, {} in sampling",
-                                    flops_text(work.training_flops), flops_text(most * work.token_flops)));
+  words.lines.push_back(fmt::format(
+      "work where every reply is as long and its prompt a quarter: {} in training, {} in sampling",
+      flops_text(work.training_flops), flops_text(work.source_flops)));
   std::string memory = fmt::format("sampling: up to {} of keys and values",
                                    format_bytes(static_cast<double>(c.cache_mib) * 0x1p20));
   if (work.moe_layers > 0)

@@ -73,7 +73,9 @@ SourceCost rollout_cost(const Model& model, const PhaseConfig& phase) {
   const auto tokens = static_cast<double>(c.prompts * c.samples * c.max_tokens),
              prompts = static_cast<double>(c.prompts * (c.max_tokens / 4)),
              head = 2 * static_cast<double>(m.head_rows() * m.width);
-  cost.flops = ((tokens + prompts) * call.flops + tokens * head) / static_cast<double>(c.updates_per_batch);
+  // A token attends to those before it, whether they are cached or stand in one row.
+  const double token = forward_plan(model, longest_sequence(phase)).flops;
+  cost.flops = ((tokens + prompts) * token + tokens * head) / static_cast<double>(c.updates_per_batch);
   if (c.kl_reference == 0) return cost;
   // One row at a time; a chunk of logits of the head (ops/head).
   const ForwardPlan reference = forward_plan(model, phase.sequence);
