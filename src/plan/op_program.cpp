@@ -142,8 +142,10 @@ RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& c
     ranks.schedule =
         chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
   if (stages == 1) ranks.pipe = nullptr;
+  // A pass is recorded once: one micro-batch has all kinds where chunks do not take them in groups.
+  const bool grouped = chunks > 1 || ranks.schedule != PipelineScheduleKind::one_forward_one_backward;
   Recorder recorder(static_cast<size_t>(chunks));
-  plan_step(engine.model(), options, micro, s.sequence, ranks, stages, {&recorder, &recorder});
+  plan_step(engine.model(), options, micro, s.sequence, ranks, grouped ? stages : 1, {&recorder, &recorder});
   RankProgram program;
   program.chunks = recorder.take();
   const RankGroups& g = rank.groups();

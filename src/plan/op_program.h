@@ -41,7 +41,7 @@ int64_t usable_domain(const Grid& grid, const Cluster& cluster);
 /// How many ranks a group has, and how many of them share the domain of its first one.
 GroupShape shape_of_group(const Communicator& group, const Grid& grid, const Cluster& cluster);
 
-/// The passes of the largest micro-batch of a phase. `cluster`: where groups lie.
+/// The passes of the largest micro-batch of a phase of the rank's recipe. `cluster`: where groups lie.
 RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& cluster);
 
 }  // namespace ingot

@@ -89,4 +89,19 @@ RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what) {
   return plan;
 }
 
+RunPlan plan_stages(const Recipe& recipe, int ranks) {
+  RunPlan plan;
+  plan.what = {ranks, 1};
+  const int stages = static_cast<int>(recipe.parallel.pipeline), per_stage = ranks / stages;
+  for (int stage = 0; stage < stages; ++stage) {
+    const PaperRank rank(recipe, plan.what, stage * per_stage);
+    RankClass c{{}, plan_rank(rank)};
+    for (int r = 0; r < per_stage; ++r) c.ranks.push_back(stage * per_stage + r);
+    plan.model_flops += per_stage * c.plan.work.model_flops;
+    plan.flops += per_stage * c.plan.work.flops();
+    plan.classes.push_back(std::move(c));
+  }
+  return plan;
+}
+
 }  // namespace ingot

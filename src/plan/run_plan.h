@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/rank_plan.h"
+#include "report/table.h"
 
 namespace ingot {
 
@@ -38,8 +39,14 @@ std::vector<std::vector<int>> rank_classes(const Recipe& recipe, const PlanFor& 
 /// Plans all ranks. The recipe names a vocabulary. Throws Error as PaperRank and check_ranks() do.
 RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what);
 
+/// The first rank of each stage, for all of it: what searches and forecasts need, at a rank a stage.
+/// checkpoint_bytes and parameters are not counted.
+RunPlan plan_stages(const Recipe& recipe, int ranks);
+
 /// For a terminal: one line a class, then the fullest rank, or `rank`, in full.
 std::string to_text(const RunPlan& plan, int rank = -1);
+/// A row a class: memory in GiB, work and messages of a step.
+Table class_table(const RunPlan& plan);
 std::string to_json(const RunPlan& plan);
 
 }  // namespace ingot

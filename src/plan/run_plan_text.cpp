@@ -4,7 +4,6 @@
 
 #include "base/progress.h"
 #include "plan/run_plan.h"
-#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -28,23 +27,6 @@ std::string ranges(const std::vector<int>& ranks) {
 
 Cell gib(int64_t bytes) {
   return static_cast<double>(bytes);
-}
-
-Table class_table(const RunPlan& plan) {
-  Table table({words("ranks"), number("stage", 0), number("masters", 2, kPerGiB),
-               number("copies", 2, kPerGiB), number("gradients", 2, kPerGiB), number("moments", 2, kPerGiB),
-               number("in flight", 2, kPerGiB), number("checkpoint", 2, kPerGiB),
-               number("activations", 2, kPerGiB), number("total GiB", 2, kPerGiB), number("TFLOP", 2, 1e-12),
-               number("GB sent", 2, 1e-9)});
-  for (const RankClass& c : plan.classes) {
-    const RankMemory& m = c.plan.memory;
-    double wire = 0;
-    for (const auto& [op, bytes] : c.plan.work.wire_bytes) wire += bytes;
-    table.add({ranges(c.ranks), static_cast<double>(c.plan.stage), gib(m.masters), gib(m.copies),
-               gib(m.gradients), gib(m.moments), gib(m.in_flight), gib(m.checkpoint), gib(m.activations),
-               gib(m.total()), c.plan.work.flops(), wire});
-  }
-  return table;
 }
 
 /// One rank: every number that the table rounds, and what the table leaves out.
@@ -103,6 +85,23 @@ Json rank_json(const RankPlan& r) {
 }
 
 }  // namespace
+
+Table class_table(const RunPlan& plan) {
+  Table table({words("ranks"), number("stage", 0), number("masters", 2, kPerGiB),
+               number("copies", 2, kPerGiB), number("gradients", 2, kPerGiB), number("moments", 2, kPerGiB),
+               number("in flight", 2, kPerGiB), number("checkpoint", 2, kPerGiB),
+               number("activations", 2, kPerGiB), number("total GiB", 2, kPerGiB), number("TFLOP", 2, 1e-12),
+               number("GB sent", 2, 1e-9)});
+  for (const RankClass& c : plan.classes) {
+    const RankMemory& m = c.plan.memory;
+    double wire = 0;
+    for (const auto& [op, bytes] : c.plan.work.wire_bytes) wire += bytes;
+    table.add({ranges(c.ranks), static_cast<double>(c.plan.stage), gib(m.masters), gib(m.copies),
+               gib(m.gradients), gib(m.moments), gib(m.in_flight), gib(m.checkpoint), gib(m.activations),
+               gib(m.total()), c.plan.work.flops(), wire});
+  }
+  return table;
+}
 
 std::string to_text(const RunPlan& plan, int rank) {
   const auto tokens = static_cast<double>(plan.tokens());

@@ -65,7 +65,7 @@ class Timer {
   }
 
   /// Sums of gradients, update and exchange of weights of a rank.
-  StepEnd end_of(const PaperRank& rank, const RankPlan& plan) {
+  StepEnd end_of(const PaperRank& rank, double optimizer_flops) {
     StepEnd end;
     const TrainEngine& engine = rank.engine();
     const ShardLevel level = engine.recipe().parallel.shard;
@@ -94,7 +94,7 @@ class Timer {
     for (const ParamView& p : optimizer.params()) updated += static_cast<double>(p.numel());
     const double bytes = 16 * updated + 2 * static_cast<double>(optimizer.state_bytes());
     end.update =
-        costs_.memory_seconds(bytes) + plan.work.optimizer / (cluster_.device.product_share * costs_.peak());
+        costs_.memory_seconds(bytes) + optimizer_flops / (cluster_.device.product_share * costs_.peak());
     end.exchange = gathered;
     end.channel = channel("data");
     count(end.update, cluster_.device.quality);
@@ -138,7 +138,6 @@ class Timer {
     const int64_t domain = usable_domain(grid, cluster_);
     return fabric_.message(domain > 0 && stride >= domain, static_cast<double>(bytes)).seconds;
   }
-  double peak() const { return costs_.peak(); }
 
   int channel(const std::string& group) {
     const auto found = std::find(out_.channels.begin(), out_.channels.end(), group);
@@ -183,52 +182,95 @@ size_t phase_named(const Recipe& recipe, const std::string& name) {
 
 }  // namespace
 
+RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageRank>& stages,
+                    int64_t micro_batches, const Cluster& cluster, const TimeFor& what, bool extends) {
+  RunTime out;
+  Timer timer(cluster, what, out);
+  timer.channel("data");
+  StepInput input;
+  const auto count = static_cast<int>(stages.size());
+  const auto chunks = static_cast<int>(stages.front().program->chunks.size());
+  input.slow.assign(stages.size(), 1);
+  for (const auto& [position, factor] : what.slow)
+    if (position >= 0 && position < count) input.slow[static_cast<size_t>(position)] = factor;
+  input.ends.resize(stages.size());
+  input.stages.resize(static_cast<size_t>(count * chunks));
+  input.message =
+      timer.message(*stages.front().rank, boundary_bytes(*stages.front().rank, recipe.phases[phase]));
+  for (int stage = 0; stage < count; ++stage) {
+    const StageRank& s = stages[static_cast<size_t>(stage)];
+    const auto at = [&](int of, int chunk) -> TimedStage& {
+      return input.stages[static_cast<size_t>(chunk * count + of)];
+    };
+    int alike = 0;
+    while (stages[static_cast<size_t>(alike)].program != s.program ||
+           stages[static_cast<size_t>(alike)].rank != s.rank)
+      ++alike;
+    for (int c = 0; c < chunks; ++c) {
+      if (alike < stage) {
+        at(stage, c) = at(alike, c);
+        continue;
+      }
+      for (size_t k = 0; k < kWorkKinds; ++k)
+        at(stage, c)[k] = timer.timed(s.program->chunks[static_cast<size_t>(c)][k], s.program->groups);
+      timer.add_gathers(*s.rank, at(stage, c), chunks);
+    }
+    input.ends[static_cast<size_t>(stage)] =
+        alike < stage ? input.ends[static_cast<size_t>(alike)] : timer.end_of(*s.rank, s.optimizer_flops);
+  }
+  input.channels = out.channels;
+  input.traces = what.traces;
+  const auto simulate = [&](int64_t m) {
+    input.schedule = make_pipeline_schedule(recipe.parallel.schedule, {count, chunks, static_cast<int>(m)});
+    return simulate_step(input);
+  };
+  constexpr int64_t kUntilItRepeats = 6;  // times the stages, in micro-batches
+  const int64_t whole = kUntilItRepeats * count + micro_batches % count;
+  if (!extends || micro_batches <= whole + count) {
+    out.step = simulate(micro_batches);
+  } else {
+    const double before = simulate(whole).seconds;
+    out.step = simulate(whole + count);
+    const auto more = static_cast<double>((micro_batches - whole - count) / count);
+    out.step.seconds += more * (out.step.seconds - before);
+  }
+  const int ranks = stages.front().rank->groups().grid().ranks();
+  const PhaseConfig& s = recipe.phases[phase];
+  const auto tokens = static_cast<double>(micro_batches * micro_rows(s, 0, recipe.data_ranks()) *
+                                          recipe.data_ranks() * s.sequence);
+  out.tokens_per_second = tokens / out.step.seconds / ranks;
+  return out;
+}
+
 RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {
   if (cluster.devices > 0 && plan.what.ranks > cluster.devices)
     throw Error(fmt::format("the plan has {} ranks, cluster '{}' {} devices", plan.what.ranks, cluster.name,
                             cluster.devices),
                 fmt::format("plan --ranks {}, or name a larger cluster", cluster.devices));
-  RunTime out;
-  Timer timer(cluster, what, out);
-  timer.channel("data");
-  StepInput input;
   const size_t phase = phase_named(recipe, plan.classes.front().plan.phase);
-  const int stages = static_cast<int>(recipe.parallel.pipeline);
-  input.slow.assign(static_cast<size_t>(stages), 1);
-  for (const auto& [position, factor] : what.slow)
-    if (position >= 0 && position < stages) input.slow[static_cast<size_t>(position)] = factor;
-  input.ends.resize(static_cast<size_t>(stages));
-  for (int stage = 0; stage < stages; ++stage) {
+  std::vector<std::unique_ptr<PaperRank>> ranks;
+  std::vector<RankProgram> programs;
+  std::vector<StageRank> stages;
+  programs.reserve(static_cast<size_t>(recipe.parallel.pipeline));
+  int64_t micro_batches = 1;
+  for (int stage = 0; stage < recipe.parallel.pipeline; ++stage) {
     // Of the ranks of a stage, those with the most parameters.
     const RankClass* most = nullptr;
     for (const RankClass& c : plan.classes)
       if (c.plan.stage == stage && (most == nullptr || c.plan.memory.state() > most->plan.memory.state()))
         most = &c;
     INGOT_CHECK(most != nullptr, "no rank has stage {}", stage);
-    const PaperRank rank(recipe, plan.what, most->ranks.front());
-    const RankProgram program = record_program(rank, phase, cluster);
-    const auto chunks = static_cast<int>(program.chunks.size());
-    if (input.stages.empty()) {
-      input.stages.resize(static_cast<size_t>(stages * chunks));
-      const PipelineShape shape{stages, chunks, static_cast<int>(most->plan.micro_batches)};
-      PipelineScheduleKind kind = recipe.parallel.schedule;
-      input.schedule = make_pipeline_schedule(kind, shape);
-      input.message = timer.message(rank, boundary_bytes(rank, recipe.phases[phase]));
-    }
-    for (int c = 0; c < chunks; ++c)
-      for (size_t k = 0; k < kWorkKinds; ++k)
-        input.stages[static_cast<size_t>(c * stages + stage)][k] =
-            timer.timed(program.chunks[static_cast<size_t>(c)][k], program.groups);
-    for (int c = 0; c < chunks; ++c)
-      timer.add_gathers(rank, input.stages[static_cast<size_t>(c * stages + stage)], chunks);
-    input.ends[static_cast<size_t>(stage)] = timer.end_of(rank, most->plan);
+    ranks.push_back(std::make_unique<PaperRank>(recipe, plan.what, most->ranks.front()));
+    programs.push_back(record_program(*ranks.back(), phase, cluster));
+    stages.push_back({ranks.back().get(), &programs.back(), most->plan.work.optimizer});
+    micro_batches = most->plan.micro_batches;
   }
-  input.channels = out.channels;
-  out.step = simulate_step(input);
-  const auto ranks = static_cast<double>(plan.what.ranks);
-  out.tokens_per_second = static_cast<double>(plan.tokens()) / out.step.seconds / ranks;
-  out.model_tflops = plan.model_flops / out.step.seconds / ranks * 1e-12;
-  out.utilisation = plan.model_flops / out.step.seconds / ranks / timer.peak();
+  const Recipe& fitted = ranks.front()->engine().recipe();
+  RunTime out = time_stages(fitted, phase, stages, micro_batches, cluster, what);
+  const double seconds = out.step.seconds * plan.what.ranks;
+  out.tokens_per_second = static_cast<double>(plan.tokens()) / seconds;
+  out.model_tflops = plan.model_flops / seconds * 1e-12;
+  out.utilisation = plan.model_flops / seconds / OpCostModel(cluster, what.type).peak();
   return out;
 }
 

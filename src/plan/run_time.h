@@ -13,6 +13,7 @@ namespace ingot {
 struct TimeFor {
   std::string type = "bf16";   ///< in which products compute: f32, bf16 or f8
   double degraded = 1;         ///< rate of the links between nodes, as a multiple
+  bool traces = false;         ///< StepTime::spans
   std::map<int, double> slow;  ///< by position in the pipeline: how many times longer its kernels take
 };
 
@@ -24,6 +25,18 @@ struct RunTime {
   double model_tflops = 0;                     ///< of a device
   double utilisation = 0;                      ///< model FLOPs over the dense peak of the type
 };
+
+/// The rank that stands for a stage, and what it runs. Stages that are alike may share both.
+struct StageRank {
+  const PaperRank* rank = nullptr;
+  const RankProgram* program = nullptr;
+  double optimizer_flops = 0;
+};
+
+/// One step of a pipeline of these stages: all but model_tflops and utilisation. `extends`: a step of many
+/// micro-batches is simulated until it repeats itself, and extended from there.
+RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageRank>& stages,
+                    int64_t micro_batches, const Cluster& cluster, const TimeFor& what, bool extends = false);
 
 /// Throws Error where the cluster has fewer devices than the plan has ranks.
 RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});

@@ -2,13 +2,18 @@
 #include "plan/search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <limits>
-#include <optional>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
 
 #include "base/progress.h"
+#include "plan/layout_choice.h"
 #include "plan/op_cost.h"
 #include "report/table.h"
+#include "train/phase_kind.h"
 #include "train/run_layout.h"
 
 namespace ingot {
@@ -18,109 +23,8 @@ using Layout = SearchResult::Layout;
 
 constexpr double kTie = 0.01;
 constexpr size_t kShown = 10;
-
-std::vector<int64_t> divisors(int64_t n, int64_t most) {
-  std::vector<int64_t> d;
-  for (int64_t i = 1; i <= std::min(n, most); ++i)
-    if (n % i == 0) d.push_back(i);
-  return d;
-}
-
-struct Candidate {
-  Recipe recipe;
-  Layout layout;
-};
-
-/// One way to divide the ranks.
-struct Axes {
-  int64_t tensor = 1, pipeline = 1, chunks = 1, expert = 1;
-};
-
-/// Every division, in a fixed order: tensor ranks in an innermost domain, at most 16 stages.
-std::vector<Axes> all_axes(const Recipe& recipe, int ranks, const Cluster& cluster) {
-  std::vector<Axes> axes;
-  const int64_t domain =
-      cluster.links.empty() || cluster.links.front().ranks == 0 ? ranks : cluster.links.front().ranks;
-  for (const int64_t t : divisors(ranks, std::min<int64_t>(domain, 16)))
-    for (const int64_t p : divisors(ranks / t, 16))
-      for (const int64_t v : {1, 2, 4})
-        for (const int64_t e : divisors(std::max<int64_t>(1, recipe.model.moe.experts), 64))
-          if ((p > 1 || v == 1) && p * v <= recipe.model.layers) axes.push_back({t, p, v, e});
-  return axes;
-}
-
-std::string name_of_family(const Recipe& r) {
-  std::string name;
-  const auto add = [&](bool is, const char* kind) {
-    if (is) name += (name.empty() ? "" : " + ") + std::string(kind);
-  };
-  add(r.parallel.pipeline > 1, "pipeline");
-  add(r.parallel.tensor > 1, "tensor");
-  add(r.parallel.expert > 1, "expert");
-  add(r.parallel.shard == ShardLevel::optimizer, "sharded state");
-  add(r.parallel.shard == ShardLevel::full, "full sharding");
-  return name.empty() ? "data alone" : name;
-}
-
-/// Makes a candidate of the recipe; the recipe's own checks throw where it cannot be.
-Candidate candidate_of(const Recipe& base, const Axes& a, ShardLevel shard, int64_t micro, bool recompute,
-                       int ranks) {
-  Candidate c{base, {}};
-  ParallelConfig& p = c.recipe.parallel;
-  p.data = 0, p.layout.clear();
-  p.tensor = a.tensor, p.sequence = a.tensor > 1;
-  p.pipeline = a.pipeline, p.chunks = a.chunks, p.expert = a.expert, p.shard = shard;
-  p.schedule =
-      a.chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
-  if (a.expert == 1) p.dispatch_capacity = 0, p.dispatch_drop = false;
-  if (a.expert == 1) p.dispatch = DispatchKind::all_to_all, p.dispatch_bf16 = false;
-  for (PhaseConfig& s : c.recipe.phases) s.micro_batch = micro;
-  if (recompute) c.recipe.memory.recompute = {"activation", "add_norm.h"};
-  Layout& l = c.layout;
-  const auto field = [&](const std::string& text) { l.fields.push_back("--parallel." + text); };
-  l.text = fmt::format("data {}", ranks / (a.tensor * a.pipeline));
-  if (a.pipeline > 1)
-    field(fmt::format("pipeline={}", a.pipeline)), l.text += fmt::format(" x pipeline {}", a.pipeline);
-  if (a.chunks > 1) {
-    field(fmt::format("chunks={}", a.chunks)), field("schedule=interleaved");
-    l.text += fmt::format(" (chunks {})", a.chunks);
-  }
-  if (a.tensor > 1) {
-    field(fmt::format("tensor={}", a.tensor)), field("sequence=true");
-    l.text += fmt::format(" x tensor {}", a.tensor);
-  }
-  if (a.expert > 1)
-    field(fmt::format("expert={}", a.expert)), l.text += fmt::format(", experts over {}", a.expert);
-  static const char* const kShards[] = {"none", "optimizer", "full"};
-  field(fmt::format("shard={}", kShards[static_cast<int>(shard)]));
-  if (shard != ShardLevel::none) l.text += fmt::format(", shard {}", kShards[static_cast<int>(shard)]);
-  l.fields.push_back(fmt::format("--phases.0.micro_batch={}", micro));
-  l.text += fmt::format(", micro-batch {}", micro);
-  if (recompute) {
-    l.fields.push_back("--memory.recompute=[\"activation\", \"add_norm.h\"]");
-    l.text += ", recompute";
-  }
-  l.family = name_of_family(c.recipe);
-  l.kinds = (a.tensor > 1) + (a.pipeline > 1) + (a.chunks > 1) + (a.expert > 1) +
-            (shard != ShardLevel::none) + recompute;
-  return c;
-}
-
-/// The first rank of each stage, for all of it.
-RunPlan plan_stages(const Recipe& recipe, int ranks) {
-  RunPlan plan;
-  plan.what = {ranks, 1};
-  const int stages = static_cast<int>(recipe.parallel.pipeline), per_stage = ranks / stages;
-  for (int stage = 0; stage < stages; ++stage) {
-    const PaperRank rank(recipe, plan.what, stage * per_stage);
-    RankClass c{{}, plan_rank(rank)};
-    for (int r = 0; r < per_stage; ++r) c.ranks.push_back(stage * per_stage + r);
-    plan.model_flops += per_stage * c.plan.work.model_flops;
-    plan.flops += per_stage * c.plan.work.flops();
-    plan.classes.push_back(std::move(c));
-  }
-  return plan;
-}
+/// How much packing may change the memory of a step with the number of its micro-batches.
+constexpr double kPacking = 1.05;
 
 /// Keeps the reason of the family's nearest layout.
 class Reasons {
@@ -167,105 +71,343 @@ double best_product_rate(const Cluster& cluster, const std::string& type) {
 // ones.
 constexpr double kTooLarge = 1e3, kRefused = 1e6;
 
+/// Looks first at the layout that may be fastest. A choice is first known by a bound on its time, then by its
+/// simulated time, and last by its memory, which takes most to plan.
+class Search {
+ public:
+  Search(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what)
+      : base_(without_limit(recipe)), ranks_(ranks), cluster_(cluster), what_(what) {
+    const Recipe one = candidate_of(base_, {}, 1).recipe;
+    const RankPlan plan = plan_rank(PaperRank(one, {1, 1}, 0));
+    while (base_.phases[phase_].name != plan.phase) ++phase_;
+    per_token_ =
+        plan.work.products / static_cast<double>(plan.tokens) / best_product_rate(cluster, what.type);
+    choose_all();
+  }
+
+  SearchResult run() {
+    // Ten, and what counts as equally fast as the tenth.
+    while (Queue* q = fastest_queue()) {
+      if (found_.size() >= kShown && group(q->top().seconds) > group(found_[kShown - 1].seconds)) break;
+      advance(*q);
+    }
+    if (found_.empty())
+      throw Error(fmt::format("no layout of {} ranks fits '{}'", ranks_, cluster_.name),
+                  "nearest: " + reasons_.nearest());
+    std::vector<Found> best = found_;
+    std::stable_sort(best.begin(), best.end(), [&](const Found& x, const Found& y) {
+      if (group(x.seconds) != group(y.seconds)) return group(x.seconds) < group(y.seconds);
+      return x.layout.kinds != y.layout.kinds ? x.layout.kinds < y.layout.kinds : x.seconds < y.seconds;
+    });
+    if (best.size() > kShown) best.resize(kShown);
+    for (const Found& f : best) result_.best.push_back(f.layout);
+    explain_others();
+    result_.fit = static_cast<int>(found_.size());
+    for (const Found& f : found_) result_.fitting.push_back(f.layout);
+    result_.rejected = reasons_.without(result_.best);
+    return std::move(result_);
+  }
+
+ private:
+  enum class Known { bound, time };
+  struct Entry {
+    double seconds = 0;  ///< of a token on a device
+    size_t order = 0;    ///< of equal ones the first that was chosen comes first
+    Known known = Known::bound;
+    LayoutChoice choice;
+    RunTime time;  ///< once known
+    bool operator>(const Entry& other) const {
+      return seconds != other.seconds ? seconds > other.seconds : order > other.order;
+    }
+  };
+  using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
+  struct Found {
+    double seconds = 0;
+    Layout layout;
+  };
+  struct Passes {
+    std::array<int64_t, 6> key{};
+    std::vector<StagePrograms> programs;  ///< by kind
+    std::vector<size_t> kind;             ///< by virtual stage
+    std::map<std::string, GroupShape> groups;
+  };
+
+  /// A device's memory is the limit.
+  static Recipe without_limit(Recipe recipe) {
+    recipe.memory.limit.clear();
+    return recipe;
+  }
+
+  void choose_all() {
+    // Those that share their passes follow each other.
+    for (const LayoutAxes& a : all_axes(base_, ranks_, cluster_))
+      for (const int64_t micro : {1, 2, 3, 4, 6, 8})
+        for (const ShardLevel shard : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full})
+          choose({a, shard, micro, false}, 0);
+  }
+
+  /// Puts a choice into the queue of its family, unless the recipe's own checks refuse it. `least`: seconds
+  /// of a token that are known already.
+  void choose(const LayoutChoice& choice, double least) {
+    ++result_.tried;
+    LayoutCandidate c = candidate_of(base_, choice, ranks_);
+    try {
+      grid_of(c.recipe.parallel, ranks_);
+      fit_to_ranks(c.recipe, static_cast<int>(ranks_ / (choice.axes.tensor * choice.axes.pipeline)));
+    } catch (const Error& e) {
+      return refuse(c.layout, e);
+    }
+    // No rank's products are faster than the best that the file knows, and a pipeline fills and drains: the
+    // mean over its ranks waits for half of the other stages.
+    const auto m = static_cast<double>(micro_batches(c.recipe.phases[phase_], c.recipe.data_ranks())),
+               p = static_cast<double>(choice.axes.pipeline), v = static_cast<double>(choice.axes.chunks);
+    const double bound = per_token_ * (1 + (p - 1) / (2 * v * m));
+    queues_[c.layout.family].push({std::max(bound, least), order_++, Known::bound, choice, {}});
+  }
+
+  static int64_t micro_batches(const PhaseConfig& s, int64_t data) {
+    return planned_rows(s, 0, data) / (micro_rows(s, 0, data) * data);
+  }
+
+  void refuse(const Layout& layout, const Error& e) {
+    ++result_.refused;
+    reasons_.add(layout.family, kRefused, layout.text + ": " + e.what());
+  }
+
+  Queue* fastest_queue() {
+    Queue* best = nullptr;
+    for (auto& [family, q] : queues_)
+      if (!q.empty() && (best == nullptr || best->top() > q.top())) best = &q;
+    return best;
+  }
+
+  double group(double seconds) const { return std::floor((1 - found_.front().seconds / seconds) / kTie); }
+
+  /// Learns more of the first of a queue.
+  void advance(Queue& q) {
+    Entry e = q.top();
+    q.pop();
+    LayoutCandidate c = candidate_of(base_, e.choice, ranks_);
+    try {
+      // The phase that takes the most memory stands for all.
+      const Recipe recipe = only_phase(c.recipe, base_.phases[phase_].name);
+      if (e.known == Known::time) return check_memory(e, recipe, c.layout);
+      const double needed = state_bytes(e.choice, recipe);
+      if (needed > capacity()) return too_large(c.layout, needed, "weights, gradients and state take");
+      e.time = time_of(e.choice, recipe);
+      ++result_.simulated;
+      e.seconds = std::max(e.seconds, 1 / e.time.tokens_per_second), e.known = Known::time;
+      q.push(std::move(e));
+    } catch (const Error& error) {
+      refuse(c.layout, error);
+    }
+  }
+
+  double capacity() const { return static_cast<double>(cluster_.device_bytes()); }
+
+  void too_large(const Layout& layout, double bytes, const char* what) {
+    ++result_.too_large;
+    reasons_.add(layout.family, kTooLarge * bytes / capacity(),
+                 fmt::format("{}: {} {} of a device's {}", layout.text, what, format_bytes(bytes),
+                             format_bytes(capacity())));
+  }
+
+  int rank_of(const Recipe& recipe, int stage) const {
+    return stage * (ranks_ / static_cast<int>(recipe.parallel.pipeline));
+  }
+
+  /// Of the first stage: does not depend on micro-batch and recomputation.
+  double state_bytes(const LayoutChoice& choice, const Recipe& recipe) {
+    const LayoutAxes& a = choice.axes;
+    const std::array<int64_t, 5> key = {a.tensor, a.pipeline, a.chunks, a.expert,
+                                        static_cast<int64_t>(choice.shard)};
+    const auto known = states_.find(key);
+    if (known != states_.end()) return known->second;
+    const PaperRank rank(recipe, {ranks_, 1}, 0);
+    const TrainEngine& e = rank.engine();
+    return states_[key] =
+               static_cast<double>(e.model().bytes() + e.gradients().bytes() + e.optimizer().state_bytes());
+  }
+
+  /// What the virtual stages of a layout run: the same as the stages of a pipeline with so many of them,
+  /// which need one micro-batch each to be recorded. The last answer is kept.
+  const Passes& passes_of(const LayoutChoice& choice, const Recipe& recipe) {
+    const LayoutAxes& a = choice.axes;
+    const int64_t stages = a.pipeline * a.chunks;
+    const std::array<int64_t, 6> key = {a.tensor,     stages,           a.expert,
+                                        choice.micro, choice.recompute, choice.shard != ShardLevel::none};
+    if (passes_.key == key) return passes_;
+    Recipe deep = recipe;
+    deep.parallel.pipeline = stages, deep.parallel.chunks = 1;
+    deep.parallel.schedule = PipelineScheduleKind::one_forward_one_backward;
+    const int ranks = ranks_ * static_cast<int>(a.chunks);
+    if (stages > 1) deep.phases[0].batch = choice.micro * stages * (ranks_ / (a.tensor * a.pipeline));
+    deep.phases[0].batches.clear();
+    const StageKinds kinds(deep);
+    Passes found{key, {}, kinds.kind, {}};
+    for (const int stage : kinds.first) {
+      const PaperRank rank(deep, {ranks, 1}, stage * (ranks / static_cast<int>(stages)));
+      RankProgram program = record_program(rank, 0, cluster_);
+      found.programs.push_back(std::move(program.chunks.front()));
+      found.groups = std::move(program.groups);
+    }
+    return passes_ = std::move(found);
+  }
+
+  RunTime time_of(const LayoutChoice& choice, const Recipe& recipe) {
+    const Passes& passes = passes_of(choice, recipe);
+    const StageKinds kinds(recipe);
+    std::vector<std::unique_ptr<PaperRank>> ranks;
+    std::vector<RankProgram> programs(kinds.first.size());
+    for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
+      const int stage = kinds.first[kind];
+      ranks.push_back(std::make_unique<PaperRank>(recipe, PlanFor{ranks_, 1}, rank_of(recipe, stage)));
+      programs[kind].groups = passes.groups;
+      for (int64_t c = 0; c < choice.axes.chunks; ++c)
+        programs[kind].chunks.push_back(
+            passes.programs[passes.kind[static_cast<size_t>(c * choice.axes.pipeline + stage)]]);
+    }
+    std::vector<StageRank> stages;
+    for (const size_t kind : kinds.kind)
+      stages.push_back(
+          {ranks[kind].get(), &programs[kind], ranks[kind]->engine().optimizer().update_flops()});
+    const Recipe& fitted = ranks.front()->engine().recipe();
+    return time_stages(fitted, 0, stages, micro_batches(fitted.phases[0], fitted.data_ranks()), cluster_,
+                       what_, true);
+  }
+
+  /// The recipe with as many micro-batches as fill its pipeline: with more, memory changes only by how its
+  /// buffers are packed.
+  Recipe filled(Recipe recipe, const LayoutChoice& choice) const {
+    PhaseConfig& s = recipe.phases[0];
+    const int64_t p = choice.axes.pipeline, data = ranks_ / (choice.axes.tensor * p);
+    const int64_t all = s.batch / (choice.micro * data), few = 3 * p + all % p;
+    s.batches.clear();
+    if (p > 1 && few < all) s.batch = few * choice.micro * data;
+    return recipe;
+  }
+
+  RankPlan plan_of(const Recipe& recipe, int stage) const {
+    return plan_rank(PaperRank(recipe, {ranks_, 1}, rank_of(recipe, stage)));
+  }
+
+  static int64_t bytes_of(const RankPlan& plan) { return plan.memory.total() - plan.memory.checkpoint; }
+
+  /// Of the first stage with micro-batches of one sequence: larger ones need more. 0: not known.
+  int64_t least_bytes(const LayoutChoice& choice) {
+    const LayoutAxes& a = choice.axes;
+    const std::array<int64_t, 6> key = {
+        a.tensor, a.pipeline, a.chunks, a.expert, static_cast<int64_t>(choice.shard), choice.recompute};
+    const auto known = least_.find(key);
+    if (known != least_.end()) return known->second;
+    LayoutChoice one = choice;
+    one.micro = 1;
+    try {
+      const Recipe recipe = only_phase(candidate_of(base_, one, ranks_).recipe, base_.phases[phase_].name);
+      return least_[key] = bytes_of(plan_of(filled(recipe, one), 0));
+    } catch (const Error&) {  // a recipe may refuse them where it takes larger ones
+      return least_[key] = 0;
+    }
+  }
+
+  /// Plans of few micro-batches first, which refuse most of what does not fit; then of all.
+  void check_memory(const Entry& e, const Recipe& recipe, Layout& layout) {
+    layout.bytes = least_bytes(e.choice);
+    if (static_cast<double>(layout.bytes) > kPacking * capacity())
+      return recompute_or_drop(e, layout, "with micro-batches of one sequence the first stage needs");
+    const Recipe few = filled(recipe, e.choice);
+    if (few.phases[0].batch < recipe.phases[0].batch) {
+      layout.bytes = bytes_of(plan_of(few, 0));
+      if (static_cast<double>(layout.bytes) > kPacking * capacity())
+        return recompute_or_drop(e, layout, "the first stage needs");
+    }
+    const StageKinds kinds(recipe);
+    double model_flops = 0, tokens = 1;
+    layout.bytes = 0;
+    for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
+      const RankPlan of = plan_of(recipe, kinds.first[kind]);
+      layout.bytes = std::max(layout.bytes, bytes_of(of));
+      if (static_cast<double>(layout.bytes) > capacity())
+        return recompute_or_drop(e, layout, "the fullest rank needs");
+      const auto alike = static_cast<double>(std::count(kinds.kind.begin(), kinds.kind.end(), kind));
+      model_flops +=
+          alike * static_cast<double>(ranks_) / static_cast<double>(kinds.kind.size()) * of.work.model_flops;
+      tokens = static_cast<double>(of.tokens);
+    }
+    layout.step_seconds = e.time.step.seconds;
+    layout.tokens_per_second = e.time.tokens_per_second;
+    layout.utilisation =
+        model_flops / tokens * e.time.tokens_per_second / OpCostModel(cluster_, what_.type).peak();
+    found_.push_back({1 / e.time.tokens_per_second, layout});
+  }
+
+  void recompute_or_drop(const Entry& e, const Layout& layout, const char* what) {
+    too_large(layout, static_cast<double>(layout.bytes), what);
+    if (e.choice.recompute) return;
+    LayoutChoice recomputed = e.choice;
+    recomputed.recompute = true;
+    choose(recomputed, e.seconds);
+  }
+
+  /// For families of which none is among the best: how much slower their fastest is that fits. A family gives
+  /// up after so many that do not.
+  void explain_others() {
+    constexpr int kTries = 12;
+    const double best = found_.front().seconds;
+    const auto slower = [&](double seconds) { return 100 * (1 - best / seconds); };
+    for (auto& [family, q] : queues_) {
+      const auto is_shown = [&](const Layout& l) { return l.family == family; };
+      const bool shown = std::any_of(result_.best.begin(), result_.best.end(), is_shown);
+      const auto has = [&] {
+        return std::any_of(found_.begin(), found_.end(), [&](const Found& f) { return is_shown(f.layout); });
+      };
+      for (int i = 0; i < kTries && !shown && !q.empty() && !has(); ++i) advance(q);
+      for (const Found& f : found_)
+        if (is_shown(f.layout))
+          reasons_.add(family, f.seconds / best,
+                       fmt::format("{}: {:.1f} % slower than the best", f.layout.text, slower(f.seconds)));
+      if (!q.empty() && !shown && !has())
+        reasons_.add(
+            family, kTooLarge / 2,
+            fmt::format("{}: at least {:.1f} % slower than the best",
+                        candidate_of(base_, q.top().choice, ranks_).layout.text, slower(q.top().seconds)));
+      result_.too_slow += static_cast<int>(q.size());
+    }
+  }
+
+  const Recipe base_;
+  const int ranks_;
+  const Cluster& cluster_;
+  const TimeFor what_;
+  size_t phase_ = 0, order_ = 0;
+  double per_token_ = 0;                 ///< seconds that a token's products take at least
+  std::map<std::string, Queue> queues_;  ///< by family
+  std::map<std::array<int64_t, 5>, double> states_;
+  std::map<std::array<int64_t, 6>, int64_t> least_;
+  Passes passes_;
+  std::vector<Found> found_;  ///< by time
+  Reasons reasons_;
+  SearchResult result_;
+};
+
 }  // namespace
 
 SearchResult search_layouts(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what) {
-  SearchResult result;
-  Reasons reasons;
-  std::vector<Layout> found;
-  double fastest = 0;
-  const double best_rate = best_product_rate(cluster, what.type);
-  const auto capacity = static_cast<double>(cluster.device_bytes());
-  for (const Axes& a : all_axes(recipe, ranks, cluster))
-    for (const ShardLevel shard : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full})
-      for (const int64_t micro : {1, 2, 3, 4, 6, 8})
-        for (bool fits_without = false; const bool recompute : {false, true}) {
-          ++result.tried;
-          // What recomputation saves is of use only where the layout does not fit without it.
-          if (recompute && fits_without) {
-            ++result.too_slow;
-            continue;
-          }
-          if (!recompute) fits_without = false;
-          Candidate c = candidate_of(recipe, a, shard, micro, recompute, ranks);
-          try {
-            // Cheap refusals first.
-            Recipe checked = c.recipe;
-            grid_of(checked.parallel, ranks);
-            fit_to_ranks(checked, static_cast<int>(ranks / (a.tensor * a.pipeline)));
-            // Weights, gradients and state of the first and the last stage alone decide most.
-            const PaperRank first(c.recipe, {ranks, 1}, 0);
-            const TrainEngine& e = first.engine();
-            const auto state =
-                static_cast<double>(e.model().bytes() + e.gradients().bytes() + e.optimizer().state_bytes());
-            if (state > capacity) {
-              ++result.too_large;
-              reasons.add(c.layout.family, kTooLarge * state / capacity,
-                          fmt::format("{}: weights, gradients and state take {} of a device's {}",
-                                      c.layout.text, format_bytes(state), format_bytes(capacity)));
-              continue;
-            }
-            const RunPlan plan = plan_stages(c.recipe, ranks);
-            const RankMemory& m = plan.fullest().plan.memory;
-            c.layout.bytes = m.total() - m.checkpoint;
-            if (static_cast<double>(c.layout.bytes) > capacity) {
-              ++result.too_large;
-              reasons.add(
-                  c.layout.family, kTooLarge * static_cast<double>(c.layout.bytes) / capacity,
-                  fmt::format("{}: the fullest rank needs {} of a device's {}", c.layout.text,
-                              format_bytes(static_cast<double>(c.layout.bytes)), format_bytes(capacity)));
-              continue;
-            }
-            fits_without = true;
-            // No rank's products can be faster than the best that the file knows.
-            double bound = 0;
-            for (const RankClass& r : plan.classes) bound = std::max(bound, r.plan.work.products / best_rate);
-            const auto tokens = static_cast<double>(plan.tokens()) / ranks;
-            if (tokens / bound < fastest * (1 - 5 * kTie)) {
-              ++result.too_slow;
-              reasons.add(c.layout.family, fastest * bound / tokens,
-                          c.layout.text + ": its products alone would take longer than the best step");
-              continue;
-            }
-            const RunTime time = time_run(c.recipe, plan, cluster, what);
-            ++result.simulated;
-            c.layout.step_seconds = time.step.seconds;
-            c.layout.tokens_per_second = time.tokens_per_second;
-            c.layout.utilisation = time.utilisation;
-            fastest = std::max(fastest, time.tokens_per_second);
-            found.push_back(c.layout);
-          } catch (const Error& e) {
-            ++result.refused;
-            reasons.add(c.layout.family, kRefused, c.layout.text + ": " + e.what());
-          }
-        }
-  if (found.empty())
-    throw Error(fmt::format("no layout of {} ranks fits '{}'", ranks, cluster.name),
-                "nearest: " + reasons.nearest());
-  // Steps of the tie's width: those in one are ordered by simplicity, then by speed.
-  const auto group = [&](const Layout& l) { return std::floor((1 - l.tokens_per_second / fastest) / kTie); };
-  std::stable_sort(found.begin(), found.end(), [&](const Layout& x, const Layout& y) {
-    if (group(x) != group(y)) return group(x) < group(y);
-    return x.kinds != y.kinds ? x.kinds < y.kinds : x.tokens_per_second > y.tokens_per_second;
-  });
-  for (const Layout& l : found)
-    reasons.add(
-        l.family, fastest / l.tokens_per_second,
-        fmt::format("{}: {:.1f} % slower than the best", l.text, 100 * (1 - l.tokens_per_second / fastest)));
-  if (found.size() > kShown) found.resize(kShown);
-  result.best = std::move(found);
-  result.rejected = reasons.without(result.best);
-  return result;
+  return Search(recipe, ranks, cluster, what).run();
 }
 
-std::string to_text(const SearchResult& r) {
+Table layout_table(const SearchResult& r) {
   Table table({words("layout"), number("step s", 3), number("tokens/s", 0), percent("of peak"),
                number("GB", 1, 1e-9)});
   for (const Layout& l : r.best)
     table.add({l.text, l.step_seconds, l.tokens_per_second, l.utilisation, static_cast<double>(l.bytes)});
-  std::string text = fmt::format("{} layouts: {} refused, {} too large, {} too slow, {} simulated\n", r.tried,
-                                 r.refused, r.too_large, r.too_slow, r.simulated) +
-                     table.text();
+  return table;
+}
+
+std::string to_text(const SearchResult& r) {
+  std::string text = fmt::format("{} layouts: {} refused, {} too large, {} too slow, {} left\n", r.tried,
+                                 r.refused, r.too_large, r.too_slow, r.fit) +
+                     layout_table(r).text();
   std::string fields;
   for (const std::string& f : r.best.front().fields) fields += " " + f;
   text += "the first:" + fields + "\n";

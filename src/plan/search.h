@@ -1,8 +1,9 @@
 // The layouts of a recipe on a number of devices, ranked by tokens per second among those that fit: every
 // division of the ranks over tensor, pipeline and expert ranks, chunks, sharding, micro-batch,
-// recomputation. A layout is planned and simulated as any other (run_plan.h, run_time.h), one rank for each
-// stage; what cannot beat the best found is not simulated. A pure function of recipe and cluster: the same
-// answer each time.
+// recomputation. A layout is simulated and planned as any other (run_time.h, rank_plan.h), one rank for each
+// kind of stage, the fastest first: by a bound from the work of all products, then by its simulated time, and
+// only those whose time would be among the best by their memory, which takes longest to plan. A pure function
+// of recipe and cluster: the same answer each time. The phase that takes the most memory stands for all.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,13 +21,16 @@ struct SearchResult {
     int64_t bytes = 0;   ///< of the fullest rank, without the checkpoint's copy
     double step_seconds = 0, tokens_per_second = 0, utilisation = 0;
   };
-  std::vector<Layout> best;  ///< by tokens per second, at most ten
+  std::vector<Layout> best;     ///< by tokens per second, at most ten
+  std::vector<Layout> fitting;  ///< all that were found to fit, by time
   struct Rejected {
     std::string family, reason;
   };
   std::vector<Rejected>
       rejected;  ///< families of which none is among the best, with the reason of the nearest
-  int tried = 0, refused = 0, too_large = 0, too_slow = 0, simulated = 0;
+  /// Layouts: tried = refused + too large + too slow to be among the best + those that fit.
+  int tried = 0, refused = 0, too_large = 0, too_slow = 0, fit = 0;
+  int simulated = 0;  ///< of these, how many times a step was simulated
 };
 
 /// Layouts with less than 1 % between them count as equally fast: the one with fewer kinds is first. Throws
@@ -34,6 +38,8 @@ struct SearchResult {
 SearchResult search_layouts(const Recipe& recipe, int ranks, const Cluster& cluster,
                             const TimeFor& what = {});
 
+/// The best, a row each.
+Table layout_table(const SearchResult& result);
 std::string to_text(const SearchResult& result);
 
 }  // namespace ingot

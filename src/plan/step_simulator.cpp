@@ -63,6 +63,7 @@ class StepSimulator {
       result.seconds = std::max(result.seconds, last + factor(i) * end.update + end.exchange);
     }
     for (size_t i = 0; i < ranks_.size(); ++i) finish(ranks_[i], i, last, result);
+    result.spans = std::move(spans_);
     return result;
   }
 
@@ -115,6 +116,11 @@ class StepSimulator {
     const double begin = rank.clock;
     run_passes(rank, i, cursors);
     if (e.work.kind != WorkKind::forward || e.beside) rank.last_backward = rank.clock - begin;
+    const SpanOf what = e.beside                                   ? SpanOf::merged
+                        : e.work.kind == WorkKind::forward         ? SpanOf::forward
+                        : e.work.kind == WorkKind::backward_weight ? SpanOf::backward_weight
+                                                                   : SpanOf::backward;
+    trace({r, what, begin, rank.clock, e.work.micro_batch, e.work.chunk});
     finish_work(r, e.work);
     if (e.beside) finish_work(r, *e.beside);
     ++rank.next;
@@ -130,6 +136,10 @@ class StepSimulator {
     }
     if (w.kind == WorkKind::backward || w.kind == WorkKind::backward_input) backward_[place] = rank.clock;
     if (w.kind == WorkKind::backward || w.kind == WorkKind::backward_weight) --rank.live;
+  }
+
+  void trace(const WorkSpan& span) {
+    if (in_.traces && span.end > span.begin) spans_.push_back(span);
   }
 
   /// Waits until `until`, for a transfer on `channel`.
@@ -197,7 +207,9 @@ class StepSimulator {
       const double written = rank.clock - rank.last_backward * (count - 1 - static_cast<double>(b)) / count;
       link = std::max(link, written) + end.buckets[b];
     }
+    const double begin = rank.clock;
     wait(rank, link, end.channel);
+    trace({static_cast<int>(i), SpanOf::sums, begin, rank.clock});
   }
 
   void finish(Rank& rank, size_t i, double last, StepTime& result) {
@@ -205,7 +217,10 @@ class StepSimulator {
     rank.time.bubble += last - rank.clock;
     rank.time.busy[static_cast<size_t>(TimeOf::optimizer)] += factor(i) * end.update;
     rank.clock = last + factor(i) * end.update;
+    const double updated = rank.clock;
+    trace({static_cast<int>(i), SpanOf::update, last, updated});
     wait(rank, rank.clock + end.exchange, end.channel);
+    trace({static_cast<int>(i), SpanOf::exchange, updated, rank.clock});
     rank.time.bubble += result.seconds - rank.clock;
     result.ranks.push_back(rank.time);
   }
@@ -215,6 +230,7 @@ class StepSimulator {
   std::vector<Rank> ranks_;
   std::vector<double> forward_, backward_;
   int merged_ = 0;
+  std::vector<WorkSpan> spans_;
 };
 
 }  // namespace

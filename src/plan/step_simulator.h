@@ -36,6 +36,19 @@ struct StepEnd {
   int channel = 0;      ///< of the sums
 };
 
+/// What a rank does from one time to another, waits inside of it included.
+enum class SpanOf { forward, backward, backward_weight, merged, sums, update, exchange };
+constexpr auto enum_names(SpanOf) {
+  return names_in_order<SpanOf>("forward", "backward", "weight gradients", "forward beside backward",
+                                "sums of gradients", "update", "exchange of weights");
+}
+struct WorkSpan {
+  int rank = 0;  ///< position in the pipeline
+  SpanOf what = SpanOf::forward;
+  double begin = 0, end = 0;
+  int micro_batch = -1, chunk = 0;  ///< of a pass
+};
+
 struct StepInput {
   PipelineSchedule schedule;
   std::vector<TimedStage> stages;  ///< by virtual stage
@@ -43,6 +56,7 @@ struct StepInput {
   std::vector<double> slow;        ///< by position: its kernels take so many times as long; empty: 1
   double message = 0;              ///< seconds from one stage to the next
   std::vector<std::string> channels = {"links"};
+  bool traces = false;  ///< StepTime::spans
 };
 
 /// A rank's time, which adds up to the step.
@@ -61,6 +75,7 @@ struct StepTime {
   int critical = 0;
   double bubble_share() const;  ///< idle time over busy time of the busiest rank
   int merged_pairs = 0;
+  std::vector<WorkSpan> spans;  ///< where asked for; of a rank in their order
 };
 
 /// Throws InternalError for a table that cannot run.

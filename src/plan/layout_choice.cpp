@@ -1,0 +1,118 @@
+// See layout_choice.h.
+#include "plan/layout_choice.h"
+
+#include <algorithm>
+#include <map>
+
+#include "train/run_layout.h"
+
+namespace ingot {
+namespace {
+
+std::vector<int64_t> divisors(int64_t n, int64_t most) {
+  std::vector<int64_t> d;
+  for (int64_t i = 1; i <= std::min(n, most); ++i)
+    if (n % i == 0) d.push_back(i);
+  return d;
+}
+
+std::string name_of_family(const Recipe& r) {
+  std::string name;
+  const auto add = [&](bool is, const char* kind) {
+    if (is) name += (name.empty() ? "" : " + ") + std::string(kind);
+  };
+  add(r.parallel.pipeline > 1, "pipeline");
+  add(r.parallel.tensor > 1, "tensor");
+  add(r.parallel.expert > 1, "expert");
+  add(r.parallel.shard == ShardLevel::optimizer, "sharded state");
+  add(r.parallel.shard == ShardLevel::full, "full sharding");
+  return name.empty() ? "data alone" : name;
+}
+
+/// What of a stage decides which kernels it runs: parts of the model, chunk by chunk. The order of layers in
+/// a chunk does not count.
+std::string kernels_of(const PipelineLayout& layout, int rank, const ModelConfig& model) {
+  std::string text;
+  for (int chunk = 0; chunk < layout.chunks(); ++chunk) {
+    const StageParts& parts = layout.at(rank, chunk);
+    std::map<std::string, int> layers;
+    for (int64_t l = parts.first_layer; l < parts.first_layer + parts.layers; ++l)
+      ++layers[fmt::format("{}{}{}{}w{}", model.is_moe(l) ? "m" : "d", model.attends(l) ? "a" : "",
+                           model.value_table(l) >= 0 ? "v" : "", model.rotary_of(l).dims,
+                           model.window_of(l))];
+    text += fmt::format("|{}{}{}", parts.embedding ? "E" : "", parts.modules, parts.loss ? "L" : "");
+    for (const auto& [layer, count] : layers) text += fmt::format(" {} {}", count, layer);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<LayoutAxes> all_axes(const Recipe& recipe, int ranks, const Cluster& cluster) {
+  std::vector<LayoutAxes> axes;
+  const int64_t domain =
+      cluster.links.empty() || cluster.links.front().ranks == 0 ? ranks : cluster.links.front().ranks;
+  for (const int64_t t : divisors(ranks, std::min<int64_t>(domain, 16)))
+    for (const int64_t p : divisors(ranks / t, 16))
+      for (const int64_t v : {1, 2, 4})
+        for (const int64_t e : divisors(std::max<int64_t>(1, recipe.model.moe.experts), 64))
+          if ((p > 1 || v == 1) && p * v <= recipe.model.layers) axes.push_back({t, p, v, e});
+  return axes;
+}
+
+LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks) {
+  const auto& [a, shard, micro, recompute] = choice;
+  LayoutCandidate c{base, {}};
+  ParallelConfig& p = c.recipe.parallel;
+  p.data = 0, p.layout.clear();
+  p.tensor = a.tensor, p.sequence = a.tensor > 1;
+  p.pipeline = a.pipeline, p.chunks = a.chunks, p.expert = a.expert, p.shard = shard;
+  p.schedule =
+      a.chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
+  if (a.expert == 1) p.dispatch_capacity = 0, p.dispatch_drop = false;
+  if (a.expert == 1) p.dispatch = DispatchKind::all_to_all, p.dispatch_bf16 = false;
+  for (PhaseConfig& s : c.recipe.phases) s.micro_batch = micro;
+  if (recompute) c.recipe.memory.recompute = {"activation", "add_norm.h"};
+  SearchResult::Layout& l = c.layout;
+  const auto field = [&](const std::string& text) { l.fields.push_back("--parallel." + text); };
+  l.text = fmt::format("data {}", ranks / (a.tensor * a.pipeline));
+  if (a.pipeline > 1)
+    field(fmt::format("pipeline={}", a.pipeline)), l.text += fmt::format(" x pipeline {}", a.pipeline);
+  if (a.chunks > 1) {
+    field(fmt::format("chunks={}", a.chunks)), field("schedule=interleaved");
+    l.text += fmt::format(" (chunks {})", a.chunks);
+  }
+  if (a.tensor > 1) {
+    field(fmt::format("tensor={}", a.tensor)), field("sequence=true");
+    l.text += fmt::format(" x tensor {}", a.tensor);
+  }
+  if (a.expert > 1)
+    field(fmt::format("expert={}", a.expert)), l.text += fmt::format(", experts over {}", a.expert);
+  static const char* const kShards[] = {"none", "optimizer", "full"};
+  field(fmt::format("shard={}", kShards[static_cast<int>(shard)]));
+  if (shard != ShardLevel::none) l.text += fmt::format(", shard {}", kShards[static_cast<int>(shard)]);
+  for (size_t i = 0; i < base.phases.size(); ++i)
+    l.fields.push_back(fmt::format("--phases.{}.micro_batch={}", i, micro));
+  l.text += fmt::format(", micro-batch {}", micro);
+  if (recompute) {
+    l.fields.push_back("--memory.recompute=[\"activation\", \"add_norm.h\"]");
+    l.text += ", recompute";
+  }
+  l.family = name_of_family(c.recipe);
+  l.kinds = (a.tensor > 1) + (a.pipeline > 1) + (a.chunks > 1) + (a.expert > 1) +
+            (shard != ShardLevel::none) + recompute;
+  return c;
+}
+
+StageKinds::StageKinds(const Recipe& recipe) {
+  const PipelineLayout layout = layout_of(recipe.parallel, recipe.model);
+  std::vector<std::string> known;
+  for (int stage = 0; stage < layout.ranks; ++stage) {
+    const std::string signature = kernels_of(layout, stage, recipe.model);
+    const auto found = std::find(known.begin(), known.end(), signature);
+    kind.push_back(static_cast<size_t>(found - known.begin()));
+    if (found == known.end()) known.push_back(signature), first.push_back(stage);
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,43 @@
+// What a search for a layout tries: divisions of the ranks, each with a way to shard, a micro-batch and
+// recomputation, as a recipe; and which stages of a pipeline are alike. Pure functions.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plan/cluster.h"
+#include "plan/search.h"
+
+namespace ingot {
+
+/// One way to divide the ranks.
+struct LayoutAxes {
+  int64_t tensor = 1, pipeline = 1, chunks = 1, expert = 1;
+};
+
+/// Every division, in a fixed order: tensor ranks in an innermost domain, at most 16 stages.
+std::vector<LayoutAxes> all_axes(const Recipe& recipe, int ranks, const Cluster& cluster);
+
+/// What to try.
+struct LayoutChoice {
+  LayoutAxes axes;
+  ShardLevel shard = ShardLevel::none;
+  int64_t micro = 1;
+  bool recompute = false;
+};
+
+/// A choice as a recipe, which its own checks may refuse, with its fields and words.
+struct LayoutCandidate {
+  Recipe recipe;
+  SearchResult::Layout layout;
+};
+LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks);
+
+/// The stages of a layout that are alike: the first of each kind stands for the others. It has the most
+/// micro-batches in flight.
+struct StageKinds {
+  std::vector<int> first;    ///< by kind
+  std::vector<size_t> kind;  ///< by stage
+  explicit StageKinds(const Recipe& recipe);
+};
+
+}  // namespace ingot
