@@ -1,10 +1,15 @@
 // `ingot plan`: what a recipe costs on ranks that need not be here.
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
 
 #include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "base/file_system.h"
 #include "base/log.h"
+#include "plan/accuracy.h"
+#include "plan/page.h"
 #include "plan/published.h"
 #include "plan/run_budget.h"
 #include "plan/run_time.h"
@@ -16,8 +21,8 @@ namespace ingot {
 namespace {
 
 struct PlanArguments {
-  std::string recipe, cluster, phase;
-  std::vector<std::string> slow;
+  std::string recipe, cluster, phase, html;
+  std::vector<std::string> slow, runs;
   bool published = false, budget = false, search = false;
   TimeFor time;
   PlanFor what{0, 1};
@@ -38,9 +43,20 @@ std::map<int, double> slow_ranks(const std::vector<std::string>& texts) {
   return slow;
 }
 
+void write_page(const PlanArguments& o, PlanPage page, const std::string& cluster) {
+  if (o.html.empty()) return;
+  page.recipe = std::filesystem::path(o.recipe).stem().string(), page.cluster = cluster, page.rank = o.rank;
+  write_file_atomically(real_file_system(), o.html, render_plan_page(page));
+}
+
 int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
   if (o.published) {
     print_text(published::to_text(published::all()));
+    return 0;
+  }
+  if (!o.runs.empty()) {
+    const std::vector<StartAccuracy> found = read_accuracy(real_file_system(), o.runs);
+    o.json.print(to_text(found), to_json(found));
     return 0;
   }
   if (o.recipe.empty()) throw UsageError("ingot plan needs a recipe", "ingot plan RECIPE --ranks N");
@@ -48,18 +64,25 @@ int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
   if (!o.phase.empty()) recipe = only_phase(std::move(recipe), o.phase);
   if (o.what.ranks == 0) o.what.ranks = planned_ranks(recipe);
   if (o.search) {
-    print_text(to_text(search_layouts(recipe, o.what.ranks, load_cluster(o.cluster), o.time)));
+    const Cluster cluster = load_cluster(o.cluster);
+    const SearchResult found = search_layouts(recipe, o.what.ranks, cluster, o.time);
+    print_text(to_text(found));
+    write_page(o, {.search = &found}, cluster.name);
     return 0;
   }
   const RunPlan plan = plan_ranks(recipe, o.what);
   std::string text = to_text(plan, o.rank), json = to_json(plan);
   if (!o.cluster.empty()) {
     const Cluster cluster = load_cluster(o.cluster);
-    o.time.slow = slow_ranks(o.slow);
+    o.time.slow = slow_ranks(o.slow), o.time.traces = !o.html.empty();
     const RunTime time = time_run(recipe, plan, cluster, o.time);
-    text += describe_fit(plan, cluster) + to_text(time);
-    if (o.budget) text += to_text(budget_run(recipe, plan, time, cluster));
+    std::optional<RunBudget> budget;
+    if (o.budget) budget = budget_run(recipe, plan, time, cluster);
+    text += describe_fit(plan, cluster) + to_text(time) + (budget ? to_text(*budget) : "");
     json = fmt::format("{{\n\"plan\": {},\n\"time\": {}\n}}", json, to_json(time));
+    write_page(o, {.plan = &plan, .time = &time, .budget = budget ? &*budget : nullptr}, cluster.name);
+  } else {
+    write_page(o, {.plan = &plan}, "");
   }
   o.json.print(text, json);
   for (const std::string& w : plan.warnings) log::warn("{}", w);
@@ -78,9 +101,14 @@ void add_plan_command(CLI::App& app, int& code) {
       "  ingot plan recipes/sources/smollm3.toml --ranks 8 --rank 7          # one rank in full\n"
       "  ingot plan recipes/sources/smollm3.toml --phase 'stage 1' --ranks 384 --cluster "
       "clusters/h100-ib.toml\n"
-      "  ingot plan recipe.toml --ranks 16 --parallel.tensor=2 --imbalance 1.3");
-  c->add_option("recipe", o->recipe, "recipe file (TOML)");
+      "  ingot plan recipe.toml --ranks 16 --parallel.tensor=2 --imbalance 1.3\n"
+      "  ingot plan --accuracy runs/first runs/b                             # predicted and measured");
+  CLI::Option* recipe = c->add_option("recipe", o->recipe, "recipe file (TOML)");
   c->add_flag("--published", o->published, "the papers' own formulas beside the numbers that they print");
+  c->add_option("--accuracy", o->runs, "folders of runs: what they predicted of themselves and measured")
+      ->expected(1, -1)
+      ->excludes("--published")
+      ->excludes(recipe);
   CLI::Option* cluster =
       c->add_option("--cluster", o->cluster, "file of a cluster (clusters/): also the time of a step there");
   c->add_flag("--budget", o->budget, "also days, device hours, checkpoints and reads of the whole run")
@@ -102,6 +130,9 @@ void add_plan_command(CLI::App& app, int& code) {
   c->add_option("--imbalance", o->what.imbalance,
                 "rows that come to a rank's experts, as a multiple of an even routing's")
       ->check(in(between(1, 1e6)));
+  c->add_option("--html", o->html, "write the plan to this file: a self-contained HTML page")
+      ->excludes("--published")
+      ->excludes("--accuracy");
   add_json_option(*c, o->json)->excludes("--search")->excludes("--published");
   c->allow_extras();
   c->callback([c, o, &code] { code = make_plan(*o, c->remaining()); });

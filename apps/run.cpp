@@ -21,6 +21,7 @@
 #include "base/terminal_text.h"
 #include "comm/launch.h"
 #include "comm/self_test.h"
+#include "plan/run_forecast.h"
 #include "tape/op.h"
 #include "train/memory_policy.h"
 #include "train/run_failure.h"
@@ -161,6 +162,7 @@ int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& re
     if (trainer.leads()) print_next(recipe.run.folder);
     return 0;
   }
+  if (trainer.leads()) trainer.expect(forecast_steps(trainer.recipe(), world.ranks(), trainer.plan()));
   catch_interrupts();
   trains = true;
   RunStatus status(real_file_system(), recipe.run.folder, world.rank(), trainer.step());

@@ -207,6 +207,15 @@ std::string start_section(const RunRecord& record) {
   return "<h2>Starts</h2><div class=scroll>" + table.html() + "</div>";
 }
 
+/// What the last start that measured predicted, beside it.
+std::string prediction_section(const RunRecord& record) {
+  for (size_t i = record.starts().size(); i-- > 0;)
+    if (const std::vector<Prediction>& all = record.starts()[i].predictions; !all.empty())
+      return "<h2>Predicted and measured</h2><div class=scroll>" +
+             prediction_table(worst_of_each(all), "").html() + "</div>";
+  return "";
+}
+
 std::string config_section(const std::string& toml) {
   if (toml.empty()) return "";
   std::string body;
@@ -341,7 +350,8 @@ std::string render_report(const ReportData& data) {
             time_bars(data.rows) + "</div>" + phase_bars(data.rows, phase_ends(data.record.config_toml())) +
             rl_section({&rows, 1}) + reason_section(data.reasoning) + router_section(data.rows);
   body += data.profile + sample_section(data.samples);
-  body += start_section(data.record) + record_tables(data) + config_section(data.record.config_toml());
+  body += start_section(data.record) + prediction_section(data.record) + record_tables(data) +
+          config_section(data.record.config_toml());
   return render_page(text_of(data.record, "run", "name"), facts + state_of(data),
                      text_of(data.record, "build", "ingot"), body);
 }

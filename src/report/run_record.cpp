@@ -81,6 +81,31 @@ void require_known_format(const Json& json, const std::string& where) {
                  "use that version for this run folder");
 }
 
+/// Null where `name` is absent.
+std::optional<double> number_or_none(const Json& entry, const char* name) {
+  const auto value = entry.find(name);
+  return value == entry.end() ? std::nullopt : std::optional(value->get<double>());
+}
+
+Prediction read_prediction(const Json& entry, const std::string& where) {
+  Prediction p;
+  p.what = enum_from<Predicted>(entry.at("what").get<std::string>(), where + ": prediction of");
+  p.of = entry.value("of", std::string());
+  p.predicted = number_or_none(entry, "predicted"), p.measured = number_or_none(entry, "measured");
+  p.largest = entry.value("largest", std::string()), p.missing = entry.value("missing", std::string());
+  return p;
+}
+
+Json prediction_json(const Prediction& p) {
+  Json json{{"what", name_of(p.what)}};
+  if (!p.of.empty()) json["of"] = p.of;
+  if (p.predicted) json["predicted"] = *p.predicted;
+  if (p.measured) json["measured"] = *p.measured;
+  if (!p.largest.empty()) json["largest"] = p.largest;
+  if (!p.missing.empty()) json["missing"] = p.missing;
+  return json;
+}
+
 std::vector<RunRecord::Start> read_starts(const Json& list, const std::string& where) {
   std::vector<RunRecord::Start> starts;
   if (!list.is_array()) fail("{}: \"starts\": expected a list, found {}", where, list.type_name());
@@ -95,6 +120,8 @@ std::vector<RunRecord::Start> read_starts(const Json& list, const std::string& w
             start.environment.emplace_back(variable, text.get<std::string>());
         else if (name == "changes")
           for (const Json& c : value) start.changes.push_back({c.at("key"), c.at("before"), c.at("now")});
+        else if (name == "predictions")
+          for (const Json& p : value) start.predictions.push_back(read_prediction(p, here));
         else
           start.facts.push_back({name, read_value(value, here + ": " + name)});
       }
@@ -114,6 +141,7 @@ Json start_json(const RunRecord::Start& start) {
   json["changes"] = Json::array();
   for (const ConfigDifference& c : start.changes)
     json["changes"].push_back({{"key", c.path}, {"before", c.left}, {"now", c.right}});
+  for (const Prediction& p : start.predictions) json["predictions"].push_back(prediction_json(p));
   return json;
 }
 
@@ -353,11 +381,11 @@ void record_start(FileSystem& fs, const std::string& folder, RunRecord record, R
   write_run_record(fs, folder, record);
 }
 
-void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<RunRecord::Entry>& facts) {
+void set_predictions(FileSystem& fs, const std::string& folder, std::vector<Prediction> predictions) {
   const std::string path = folder + "/" + run_files::kRecord;
   RunRecord record = RunRecord::parse(fs.read(path), path);
   if (record.starts_.empty()) return;
-  for (const RunRecord::Entry& fact : facts) record.starts_.back().set(fact.name, fact.value);
+  record.starts_.back().predictions = std::move(predictions);
   write_file_atomically(fs, path, record.json());
 }
 

@@ -13,6 +13,7 @@
 #include "base/config_node.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "report/prediction.h"
 
 namespace ingot {
 
@@ -33,7 +34,7 @@ inline constexpr const char* kLogs = "logs";  ///< folder of rank-<r>.log files,
 }  // namespace run_files
 
 /// The format of run.json that this program writes; it reads this one and earlier ones.
-inline constexpr int64_t kRecordFormat = 2;
+inline constexpr int64_t kRecordFormat = 3;
 
 /// A run folder that a newer program wrote.
 class NewerRun : public Error {
@@ -58,6 +59,7 @@ class RunRecord {
     std::vector<Entry> facts;  ///< time, step, program, ..., in display order
     std::vector<std::pair<std::string, std::string>> environment;
     std::vector<ConfigDifference> changes;  ///< of the recipe since the start before
+    std::vector<Prediction> predictions;    ///< beside what was measured; empty until the start ends
     const Value* find(const std::string& name) const;
     std::string text(const std::string& name) const;  ///< "unknown" where it is absent
     void set(const std::string& name, Value value);
@@ -85,7 +87,7 @@ class RunRecord {
  private:
   friend void record_start(FileSystem& fs, const std::string& folder, RunRecord record, Start start,
                            std::span<const RenamedKey> renamed);
-  friend void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<Entry>& facts);
+  friend void set_predictions(FileSystem& fs, const std::string& folder, std::vector<Prediction> predictions);
   friend RunRecord read_run_record(FileSystem& fs, const std::string& folder);
   std::vector<Group> groups_;
   std::vector<Start> starts_;
@@ -118,8 +120,8 @@ RunRecord::Start start_of_this_program(double wall);
 void record_start(FileSystem& fs, const std::string& folder, RunRecord record, RunRecord::Start start,
                   std::span<const RenamedKey> renamed);
 
-/// Adds facts to the last start in a folder's run.json: what is known only when it ends.
-void set_start_facts(FileSystem& fs, const std::string& folder, const std::vector<RunRecord::Entry>& facts);
+/// Replaces those of the last start in a folder's run.json: what is known only when it ends.
+void set_predictions(FileSystem& fs, const std::string& folder, std::vector<Prediction> predictions);
 /// What differed from the start before, for each start: "phases.0.lr 0.005 -> 0.001, threads 2 -> 1"; empty
 /// for the first one, and where nothing did.
 std::vector<std::string> start_changes(const RunRecord& record);

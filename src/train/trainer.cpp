@@ -50,6 +50,7 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start,
   ranks_.world().set_flight_folder(recipe.run.folder);
   data_.emplace(prepare_data(fs_, recipe, start.data));
   require_same_data(ranks_.groups().world(), *data_);
+  accuracy_.prepared();
   const Recipe complete = with_vocabulary(recipe, *data_);
   check_layout(complete);
   engine_ = std::make_unique<TrainEngine>(complete, ranks_);
@@ -190,10 +191,7 @@ TrainResult Trainer::run() {
   finish_save();
   if (leads()) metrics_->sync();
   const bool ended = clock_.ended_by(recipe().phases) != nullptr;
-  if (leads() && step() < total && !ended) {
-    record_memory();
-    write_report(fs_, recipe().run.folder, false);
-  }
+  record_predictions(true);
   result_.finished = step() == total || ended;
   result_.step = step();
   result_.seconds = monotonic_seconds() - started_;
@@ -287,6 +285,7 @@ MetricRow Trainer::train_step() {
   }
   state_->source().observe(outcome, row);
   clock_.count(seconds, row);
+  if (state_->sampler().level() == 0) accuracy_.count_step(state_->sampler().phase(), seconds);
   return row;
 }
 
@@ -309,11 +308,11 @@ bool Trainer::after_step(MetricRow& row) {
   const bool continues = agree_to_continue(interrupted || at_target);
   if (leads()) live_report_->update();
   if (due(recipe().samples.every)) write_samples();
-  // Before the last save, after which the run counts as finished and is never touched again.
-  if ((last || at_target) && leads()) {
-    metrics_->sync();
-    record_memory();
-    write_report(fs_, recipe().run.folder, false);
+  // Before the last save, after which the run counts as finished and a resume touches nothing; run() adds
+  // what that save measures.
+  if (last || at_target) {
+    if (leads()) metrics_->sync();
+    record_predictions(false);
   }
   const int64_t every = recipe().checkpoint.every;
   if (step() == state_->sampler().end_step())

@@ -15,6 +15,7 @@
 #include "report/run_record.h"
 #include "report/tensorboard.h"
 #include "train/preflight.h"
+#include "train/run_accuracy.h"
 #include "train/run_samples.h"
 #include "train/run_state.h"
 #include "train/run_status.h"
@@ -79,10 +80,14 @@ class Trainer {
   static void interrupt();
   /// Tells `observer` (kept by the caller; nullptr: nobody) what run() does.
   void observe(RunObserver* observer) { observer_ = observer; }
+  /// What steps were predicted to take, by phase: run() records it beside what they take.
+  void expect(std::vector<StepForecast> steps) { accuracy_.expect(std::move(steps)); }
   /// Tells `status` (kept by the caller) where run() is.
   void publish(RunStatus* status) { status_ = status; }
   int64_t step() const { return state_->step(); }
   Model& model() { return engine_->model(); }
+  /// Complete, with batches that fit the ranks.
+  const Recipe& recipe() const { return engine_->recipe(); }
 
  private:
   void open_folder(const Recipe& recipe, StartMode start);
@@ -120,8 +125,8 @@ class Trainer {
   // trainer_record.cpp:
   RunRecord::Start this_start() const;
   void write_record();
-  /// What was predicted beside what was measured, in the log and in run.json.
-  void record_memory();
+  /// What was predicted beside what was measured, in run.json and, if `says`, in the log. Collective.
+  void record_predictions(bool says);
   // trainer_save.cpp:
   int64_t saves_to_come() const;
   void save(const std::string& protection);
@@ -137,7 +142,6 @@ class Trainer {
     if (status_ != nullptr) status_->enter(part);
     if (observer_ != nullptr) observer_->enters(part);
   }
-  const Recipe& recipe() const { return engine_->recipe(); }
   const PhaseConfig& phase() const { return state_->phase(); }
   const LevelPlan& level_plan() const {
     const PhaseSampler& sampler = state_->sampler();
@@ -172,6 +176,7 @@ class Trainer {
   bool lock_warned_ = false;
   std::optional<double> save_seconds_;  ///< of a checkpoint that no row has recorded yet
   TrainingClock clock_;
+  RunAccuracy accuracy_;
   double started_ = 0;
   std::vector<SamplePrompt> prompts_;
   std::optional<StepLog> log_;  // of this call of run()

@@ -2,8 +2,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "base/process_memory.h"
-#include "base/progress.h"
 #include "comm/launch.h"
 #include "device/simd/isa.h"
 #include "ops/registry.h"
@@ -60,12 +58,23 @@ void Trainer::write_record() {
   record_start(fs_, recipe().run.folder, record, this_start(), renamed_recipe_keys());
 }
 
-void Trainer::record_memory() {
-  const int64_t predicted = plan_.predicted_bytes + plan_.process_bytes, measured = peak_resident_bytes();
-  const auto amount = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  log::info("memory: {} predicted ({} of the program itself), {} measured at most", amount(predicted),
-            amount(plan_.process_bytes), amount(measured));
-  set_start_facts(fs_, recipe().run.folder, {{"predicted bytes", predicted}, {"measured bytes", measured}});
+void Trainer::record_predictions(bool says) {
+  std::vector<std::string> names;
+  for (const PhaseConfig& s : recipe().phases) names.push_back(s.name);
+  std::vector<Prediction> found = accuracy_.compare(plan_, names, ranks_.groups().world());
+  if (!leads()) return;
+  if (says) {
+    const std::vector<Prediction> shown = worst_of_each(found);
+    for (const std::string& line : describe(shown)) log::info("{}", line);
+    if (const std::string warning = warning_of(found); !warning.empty()) log::warn("{}", warning);
+  }
+  try {
+    set_predictions(fs_, recipe().run.folder, std::move(found));
+    write_report(fs_, recipe().run.folder, false);
+  } catch (const Error& e) {
+    if (!says) throw;
+    log::warn("the record of the run lacks its end: {}", e.what());  // all is saved: not worth the run
+  }
 }
 
 }  // namespace ingot

@@ -38,6 +38,7 @@ void Trainer::save(const std::string& protection) {
     count_failed_save(step(), e);
   }
   save_seconds_ = monotonic_seconds() - begin;
+  accuracy_.count_pause(*save_seconds_);
   if (status_ != nullptr) status_->saved(*save_seconds_);
 }
 
@@ -46,6 +47,7 @@ void Trainer::end_save() {
   try {
     const std::optional<SaveReport> report = checkpoints_->wait();
     if (!report || (newest_ && newest_->path == report->path)) return;
+    accuracy_.count_save(*report);
     newest_ = {report->path, report->step};
     failed_saves_ = 0;
   } catch (const NotFinite& e) {
@@ -76,7 +78,7 @@ void Trainer::finish_save() {
   if (newest_ && newest_->step == step()) return;
   const bool ended = step() == state_->sampler().end_step();
   checkpoints_->save(state_->save_request(ended ? end_of_phase() : ""));
-  checkpoints_->wait();
+  if (const std::optional<SaveReport> report = checkpoints_->wait()) accuracy_.count_save(*report);
 }
 
 /// What there is to go back to, for hints.

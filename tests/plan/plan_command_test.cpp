@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/browser.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
@@ -66,6 +67,52 @@ TEST(PlanCommand, ABudgetSaysDaysAndCheckpoints) {
     EXPECT_NE(r.output.find(part), std::string::npos) << part << "\n" << r.output;
 }
 
+/// The page has the parts of the text, drawn, and needs no network.
+TEST(PlanCommand, WritesAPage) {
+  const TempDir folder;
+  const ProcessResult r = plan({"--cluster", kCluster, "--budget", "--parallel.pipeline=2",
+                                "--phases.0.micro_batch=1", "--html", folder / "plan.html"});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  const std::string page = read_text(folder / "plan.html");
+  for (const char* part : {"Memory of a rank", "Activations at their peak", "A step by purpose", "products",
+                           "stage 1", "backward of micro-batch", "device hours", "memory by rank", "</html>"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  for (const char* outside : {"src=", "href=", "url(h", "@import", "https:"})
+    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+  const ProcessResult none = plan({"--html", folder / "memory.html"});
+  EXPECT_EQ(none.exit_code, 0) << none.output;
+  EXPECT_EQ(read_text(folder / "memory.html").find("A step by purpose"), std::string::npos);
+}
+
+/// On a phone and on a desktop: nothing beyond the edge, every pass drawn, no error in the page.
+TEST(PlanCommand, ItsPageIsReadable) {
+  if (Browser::program().empty()) GTEST_SKIP() << "no Chromium here: scripts/setup --tests installs it";
+  const TempDir folder;
+  const ProcessResult r = plan({"--cluster", kCluster, "--budget", "--parallel.pipeline=2",
+                                "--phases.0.micro_batch=1", "--html", folder / "plan.html"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  for (const int width : {400, 1280}) {
+    Browser browser(folder, width, 900);
+    browser.open("file://" + folder / "plan.html");
+    // A browser's window is not as narrow as asked for.
+    EXPECT_TRUE(browser.value("document.documentElement.scrollWidth <= innerWidth")) << width;
+    EXPECT_GT(browser.value("document.querySelectorAll('.heat rect').length"), 2 * 6 * 2);
+    EXPECT_GT(browser.value("document.querySelectorAll('.bars i').length"), 8);
+    EXPECT_TRUE(browser.problems().empty()) << browser.problems().front();
+  }
+}
+
+TEST(PlanCommand, DrawsTheLayoutsOfASearch) {
+  const TempDir folder;
+  const ProcessResult r = run_process(
+      {INGOT_BINARY, "plan", std::string(INGOT_SOURCE_DIR) + "/recipes/first.toml", "--model.vocab=512",
+       "--ranks", "2", "--cluster", kCluster, "--search", "--html", folder / "layouts.html"});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  const std::string page = read_text(folder / "layouts.html");
+  for (const char* part : {"Layouts that fit", "Fields of the first", "--parallel.shard=", "tokens/s"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
 TEST(PlanCommand, ThePapersFormulasNeedNoRecipe) {
   const ProcessResult r = run_process({INGOT_BINARY, "plan", "--published"});
   EXPECT_EQ(r.exit_code, 0) << r.output;
@@ -86,6 +133,9 @@ TEST(PlanCommand, RefusesWhatCannotBe) {
           "the plan has 16 ranks, cluster 'CPU, 2 cores' 2 devices");
   refused(plan({"--cluster", kCluster, "--slow", "x"}), 1, "expected STAGE:FACTOR");
   refused(plan({"--links", "0.5"}), 2, "--cluster");
+  refused(run_process({INGOT_BINARY, "plan", "--accuracy", "nowhere"}), 1,
+          "'nowhere' is no folder of a run: it has no run.json");
+  refused(run_process({INGOT_BINARY, "plan", kRecipe, "--accuracy", "nowhere"}), 2, "--accuracy");
 }
 
 }  // namespace ingot::test::plan_command_test

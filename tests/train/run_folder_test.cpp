@@ -347,24 +347,32 @@ TEST_F(RunFolder, AStartOfSeveralRanksIsOneEntry) {
   EXPECT_NE(record.starts()[0].text("layout"), "unknown");
   EXPECT_EQ(record.starts()[1].text("first step"), "13");
   EXPECT_EQ(start_changes(record)[1], "");
-  EXPECT_NE(record.starts()[0].find("measured bytes"), nullptr);
+  EXPECT_FALSE(record.starts()[0].predictions.empty());
 }
 
-TEST_F(RunFolder, ARunSaysWhatMemoryWasPredictedAndMeasured) {
+TEST_F(RunFolder, ARunSaysWhatWasPredictedAndMeasured) {
   const ProcessResult r =
       ingot_in(project(), "run recipe.toml --run.folder=runs/short --phases.0.steps=4 --phases.1.steps=2");
   expect_says(r, "activations at their peak: ");
-  expect_says(r, "of the program itself");
   expect_says(r, " measured at most");
   const size_t line = r.output.find("\nmemory: ");
   ASSERT_NE(line, std::string::npos) << r.output;
   const RunRecord record = read_run_record(real_file_system(), in_project("runs/short"));
-  const RunRecord::Start& start = record.starts().at(0);
-  ASSERT_NE(start.find("measured bytes"), nullptr);
-  const auto predicted = std::get<int64_t>(*start.find("predicted bytes")),
-             measured = std::get<int64_t>(*start.find("measured bytes"));
-  EXPECT_GT(predicted, 0);
-  EXPECT_GT(measured, predicted / 2) << "a program this small is most of its memory";
+  std::map<Predicted, Prediction> found;
+  for (const Prediction& p : record.starts().at(0).predictions) found[p.what] = p;
+  const Prediction &memory = found.at(Predicted::memory), &step = found.at(Predicted::step),
+                   &checkpoint = found.at(Predicted::checkpoint);
+  EXPECT_GT(memory.predicted.value(), 0);
+  EXPECT_GT(memory.measured.value(), *memory.predicted / 2) << "a program this small is most of its memory";
+  EXPECT_NE(memory.largest, "");
+  EXPECT_GT(step.measured.value(), 0);
+  EXPECT_GT(step.predicted.value(), 0) << step.missing;
+  EXPECT_EQ(checkpoint.ratio().value_or(0), 1) << *checkpoint.predicted << " " << *checkpoint.measured;
+  EXPECT_GT(found.at(Predicted::pause).measured.value(), 0);
+  EXPECT_GT(found.at(Predicted::write).measured.value(), 0);
+  EXPECT_FALSE(found.at(Predicted::write).predicted);
+  EXPECT_NE(read_text(in_project("runs/short/report.html")).find("Predicted and measured"),
+            std::string::npos);
 }
 
 TEST_F(RunFolder, APlanHasItsNumbersAsJson) {

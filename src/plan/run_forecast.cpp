@@ -1,0 +1,63 @@
+// See run_forecast.h.
+#include "plan/run_forecast.h"
+
+#include <algorithm>
+
+#include "base/progress.h"
+#include "plan/run_time.h"
+
+namespace ingot {
+namespace {
+
+/// "products 1.2 s".
+std::string largest_purpose(const StepTime& step) {
+  const RankTime& r = step.ranks[static_cast<size_t>(step.critical)];
+  const auto most = std::max_element(r.busy.begin(), r.busy.end());
+  return fmt::format("{} {}", name_of(static_cast<TimeOf>(most - r.busy.begin())), format_seconds(*most));
+}
+
+StepForecast forecast(Recipe recipe, size_t phase, const Preflight& measured) {
+  if (measured.phases.at(phase).source.flops > 0)
+    return {.missing = "what its source samples takes is not known"};
+  const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
+  PhaseConfig only = recipe.phases[phase];
+  only.continues = false;
+  recipe.phases = {std::move(only)};
+  recipe.memory.recompute = measured.recompute, recipe.memory.offload = measured.offload;
+  recipe.memory.limit.clear();
+  try {
+    const RunTime time =
+        time_run(recipe, plan_stages(recipe, 1), this_machine(measured), {.type = bf16 ? "bf16" : "f32"});
+    return {time.step.seconds, largest_purpose(time.step), ""};
+  } catch (const Error& e) {
+    return {.missing = fmt::format("its step could not be planned: {}", e.what())};
+  }
+}
+
+}  // namespace
+
+Cluster this_machine(const Preflight& measured) {
+  Cluster c;
+  c.name = "this machine";
+  c.devices = 1;
+  c.device.rates.f32 = c.device.rates.bf16 = 1e-3 * measured.peak_gflops;
+  c.device.bandwidth = measured.read_gbs;
+  c.device.product_share = 0.85;
+  c.device.attention_share = 0.5;
+  c.device.launch_us = 0.5;
+  c.device.quality = Quality::measured;
+  return c;
+}
+
+std::vector<StepForecast> forecast_steps(const Recipe& recipe, int ranks, const Preflight& measured) {
+  std::vector<StepForecast> steps(recipe.phases.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (ranks > 1)
+      steps[i].missing = "the links between ranks are not measured before a run";
+    else if (measured.peak_gflops > 0)
+      steps[i] = forecast(recipe, i, measured);
+  }
+  return steps;
+}
+
+}  // namespace ingot
