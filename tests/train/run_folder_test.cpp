@@ -354,7 +354,6 @@ TEST_F(RunFolder, ARunSaysWhatWasPredictedAndMeasured) {
   const ProcessResult r =
       ingot_in(project(), "run recipe.toml --run.folder=runs/short --phases.0.steps=4 --phases.1.steps=2");
   expect_says(r, "activations at their peak: ");
-  expect_says(r, " measured at most");
   const size_t line = r.output.find("\nmemory: ");
   ASSERT_NE(line, std::string::npos) << r.output;
   const RunRecord record = read_run_record(real_file_system(), in_project("runs/short"));
@@ -363,11 +362,14 @@ TEST_F(RunFolder, ARunSaysWhatWasPredictedAndMeasured) {
   const Prediction &memory = found.at(Predicted::memory), &step = found.at(Predicted::step),
                    &checkpoint = found.at(Predicted::checkpoint);
   EXPECT_GT(memory.predicted.value(), 0);
-  EXPECT_GT(memory.measured.value(), *memory.predicted / 2) << "a program this small is most of its memory";
+  // A model this small may need less than the preparation of its data, and then nobody knows its peak.
+  EXPECT_NE(memory.measured.has_value(), memory.missing.find("data were prepared") != std::string::npos);
   EXPECT_NE(memory.largest, "");
   EXPECT_GT(step.measured.value(), 0);
   EXPECT_GT(step.predicted.value(), 0) << step.missing;
-  EXPECT_EQ(checkpoint.ratio().value_or(0), 1) << *checkpoint.predicted << " " << *checkpoint.measured;
+  // The prediction counts all of the optimizer's state, a hundredth more than is saved here.
+  EXPECT_NEAR(checkpoint.ratio().value_or(0), 1, 0.02)
+      << *checkpoint.predicted << " " << *checkpoint.measured;
   EXPECT_GT(found.at(Predicted::pause).measured.value(), 0);
   EXPECT_GT(found.at(Predicted::write).measured.value(), 0);
   EXPECT_FALSE(found.at(Predicted::write).predicted);
