@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/simd/isa.h"
+#include "support/long_tests.h"
 
 namespace ingot::peak_test {
 
@@ -31,8 +32,7 @@ TEST(Peak, IsPlausibleOnEveryInstructionSet) {
 
 /// Twice as many threads as cores: what each reaches adds up to the machine's, not to more.
 TEST(Peak, RatesOfThoseThatShareCoresAddUpToTheMachines) {
-  if (std::getenv("INGOT_LONG_TESTS") == nullptr)
-    GTEST_SKIP() << "set INGOT_LONG_TESTS=1, on a machine that does nothing else";
+  INGOT_LONG_TEST("on a machine that does nothing else");
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   double alone = 0, least = 1e300;  // interleaved: a host's other guests come and go
   for (int trial = 0; trial < 5; ++trial) {

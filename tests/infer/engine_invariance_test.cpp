@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "infer/packed_model.h"
 #include "support/engine_answers.h"
+#include "support/long_tests.h"
 #include "support/small_models.h"
 #include "tape/op.h"
 #include "train/step.h"
@@ -91,10 +92,6 @@ class EngineInvariance : public ::testing::TestWithParam<std::tuple<std::string,
 void expect_equal(const std::vector<Answer>& a, const std::vector<Answer>& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i] == b[i]) << what << ", request " << i;
-}
-
-bool long_tests() {
-  return std::getenv("INGOT_LONG_TESTS") != nullptr;
 }
 
 /// Answers of requests that run together, and how many samples were under way at most.

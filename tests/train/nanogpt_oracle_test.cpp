@@ -18,6 +18,7 @@
 #include "optim/clip.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "support/long_tests.h"
 #include "support/support.h"
 #include "train/step.h"
 
@@ -181,7 +182,7 @@ TEST_F(NanoGptTest, FirstTwentyLossesAgree) {
 }
 
 TEST_F(NanoGptTest, TwoThousandStepsReachTheSameLoss) {
-  if (std::getenv("INGOT_LONG_TESTS") == nullptr) GTEST_SKIP() << "set INGOT_LONG_TESTS=1 (minutes)";
+  INGOT_LONG_TEST("minutes");
   double mean = 0;
   for (const Json& run : fixture_["runs"]) {
     NanoGpt gpt(run["seed"].get<int64_t>());

@@ -3,33 +3,15 @@
 // moments in fp32 and bf16, with the checkpoint's copy.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <sstream>
-
-#include "base/log.h"
-#include "support/process_memory.h"
+#include "support/long_tests.h"
+#include "support/measured_run.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
-#include "train/trainer.h"
 
 namespace ingot::test::run_memory_test {
 
-/// The measured program: a process of its own, so that nothing but the trainer moves the peak.
 TEST(MemoryChild, DISABLED_Run) {
-  const char* recipe = std::getenv("INGOT_TEST_RECIPE");
-  if (recipe == nullptr) GTEST_SKIP() << "started by the tests of Memory";
-  const int64_t level = status_bytes("VmRSS");
-  Trainer trainer(real_file_system(), load_recipe(recipe, {}), StartMode::resume_or_start);
-  std::printf("%s\n", trainer.plan().text.c_str());
-  trainer.run();
-  std::printf("MEASURED %lld %lld %lld\n", static_cast<long long>(trainer.plan().predicted_bytes),
-              static_cast<long long>(status_bytes("VmHWM") - level),
-              static_cast<long long>(trainer.model().bytes()));
-}
-
-/// Each case initialises and saves its model: with 1 GiB most of a minute.
-bool long_tests() {
-  return std::getenv("INGOT_LONG_TESTS") != nullptr;
+  run_measured();
 }
 
 const char* const kAdamW = "matrices = \"adamw\"\n";
@@ -71,25 +53,14 @@ void check(bool moe, Activations activations, const std::string& optimizer = kAd
   const TempDir folder;
   write_text(folder / "text.txt", tiny_text(20000));
   write_text(folder / "recipe.toml", recipe_of(folder, moe, activations, optimizer));
-  const ProcessResult r =
-      run_process({"/proc/self/exe", "--gtest_filter=MemoryChild.*", "--gtest_also_run_disabled_tests"},
-                  {"INGOT_TEST_RECIPE=" + folder / "recipe.toml"});
-  ASSERT_EQ(r.exit_code, 0) << r.output;
-  const size_t at = r.output.find("MEASURED ");
-  ASSERT_NE(at, std::string::npos) << r.output;
-  int64_t predicted = 0, measured = 0, weights = 0;
-  std::istringstream(r.output.substr(at + 9)) >> predicted >> measured >> weights;
-  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) * 0x1p-20; };
-  std::printf("predicted %.1f MiB, measured %.1f MiB (%+.2f %%), weights %.1f MiB\n", mib(predicted),
-              mib(measured), 100 * (mib(measured) / mib(predicted) - 1), mib(weights));
-  const bool half = optimizer == kHalfTheBytes;
-  EXPECT_GE(weights, int64_t{1} << (long_tests() ? 30 : 29) - half);
-  const double allowed = std::max(64.0, 0.05 * mib(measured));
-  EXPECT_NEAR(mib(predicted), mib(measured), allowed) << r.output;
+  const MeasuredRun r = measure_run(folder / "recipe.toml", "MemoryChild");
+  // 512 MiB, or 1 GiB: each case initialises and saves its model, with 1 GiB most of a minute.
+  EXPECT_GE(r.weights, int64_t{1} << ((long_tests() ? 30 : 29) - (optimizer == kHalfTheBytes)));
+  expect_as_predicted(r);
 }
 
 TEST(Memory, DenseKept) {
-  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  INGOT_LONG_TEST("minutes");
   check(false, Activations::kept);
 }
 TEST(Memory, DenseRecomputed) {
@@ -99,19 +70,19 @@ TEST(Memory, MoeKept) {
   check(true, Activations::kept);
 }
 TEST(Memory, MoeRecomputed) {
-  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  INGOT_LONG_TEST("minutes");
   check(true, Activations::recomputed);
 }
 TEST(Memory, DenseOffloaded) {
-  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  INGOT_LONG_TEST("minutes");
   check(false, Activations::offloaded);
 }
 TEST(Memory, MoeOffloaded) {
-  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  INGOT_LONG_TEST("minutes");
   check(true, Activations::offloaded);
 }
 TEST(Memory, MoeMuon) {
-  if (!long_tests()) GTEST_SKIP() << "set INGOT_LONG_TESTS=1";
+  INGOT_LONG_TEST("minutes");
   check(true, Activations::kept, "matrices = \"muon\"\n");
 }
 TEST(Memory, DenseInHalfTheBytes) {

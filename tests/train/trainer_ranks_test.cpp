@@ -132,21 +132,20 @@ class TrainerRanks : public ::testing::Test {
     }
   }
 
-  /// Each layout follows the first one, repeats bit for bit, and resumes the next one's checkpoint, which it
-  /// first loads and saves unchanged.
+  /// Each layout follows the first one, repeats its first steps bit for bit, and resumes the next one's
+  /// checkpoint, which it first loads and saves unchanged.
   void expect_interchangeable(const std::vector<RunLayout>& layouts, const std::vector<std::string>& more) {
     for (const RunLayout& l : layouts) {
       run(l, l.name, -1, more);
       EXPECT_LE(worst_difference(layouts[0].name, l.name), kRounding) << l.name;
       expect_same_statistics(layouts[0].name, l.name);
-      run(l, "again", -1, more);
-      EXPECT_EQ(difference(folder_ / l.name, folder_ / "again"), "") << l.name;
-      std::filesystem::remove_all(folder_ / "again");
     }
     for (size_t i = 0; i < layouts.size(); ++i) {
       const RunLayout &from = layouts[(i + 1) % layouts.size()], &to = layouts[i];
       const std::string name = fmt::format("{}_to_{}", from.name, to.name);
       run(from, name, 9, more);
+      const std::vector<double> whole = losses_of(from.name), again = losses_of(name);
+      EXPECT_EQ(again, std::vector<double>(whole.begin(), whole.begin() + 9)) << from.name << " repeats";
       const auto state = checkpoint_content(folder_ / name);
       run(to, name, 0, more);
       EXPECT_EQ(checkpoint_content(folder_ / name), state) << name;

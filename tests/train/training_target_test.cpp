@@ -50,7 +50,9 @@ TEST_F(TrainingTarget, IsNotedOnceByAClockThatCountsStepsOnly) {
     EXPECT_NEAR(*row.scalar("training_seconds"), sum, 1e-9) << row.step;
     const double* note = row.scalar(kNote);
     ASSERT_EQ(note != nullptr, row.step == 3) << row.step;
-    if (note != nullptr) EXPECT_EQ(*note, *row.scalar("training_seconds"));
+    if (note != nullptr) {
+      EXPECT_EQ(*note, *row.scalar("training_seconds"));
+    }
   }
   const std::string report = real_file_system().read((folder_ / "run") + "/" + run_files::kReport);
   EXPECT_NE(report.find("training time to the target of first, step 3"), std::string::npos);
