@@ -13,7 +13,7 @@ namespace ingot::guard {
 
 struct StartRequest {
   int64_t number = 1;                 ///< of the start, from 1; a second request of one number does nothing
-  std::vector<std::string> excluded;  ///< nodes to leave out
+  std::vector<std::string> excluded;  ///< nodes to leave out, in order
   int64_t from_step = -1;             ///< checkpoint to go back to; -1: the newest
   int64_t skip_batches = 0;
   bool fewer = false;  ///< on the nodes that are left, without waiting for others

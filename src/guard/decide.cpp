@@ -13,12 +13,23 @@ bool share_a_node(const std::vector<std::string>& a, const std::vector<std::stri
                      [&](const std::string& n) { return std::count(b.begin(), b.end(), n) > 0; });
 }
 
+std::vector<std::string> suspects_of(const Rule& rule, const Suspects& suspects) {
+  const std::set<Fact> facts = rule.when.facts();
+  std::vector<std::string> all, named;
+  for (const auto& [node, signs] : suspects) {
+    all.push_back(node);
+    if (std::any_of(signs.begin(), signs.end(), [&](Fact f) { return facts.contains(f); }))
+      named.push_back(node);
+  }
+  return named.empty() ? all : named;
+}
+
 /// How often a rule was noted (all), or acted upon (`acts`), in the window before now.
-int64_t count_of(const Situation& now, std::span<const PastMatch> past, const std::string& rule,
-                 const Times& window, bool acts) {
+int64_t count_of(double now, std::span<const PastMatch> past, const std::string& rule, const Times& window,
+                 bool acts, const std::vector<std::string>& nodes = {}) {
   return std::count_if(past.begin(), past.end(), [&](const PastMatch& p) {
-    return p.rule == rule && (!acts || p.acted) && p.time > now.now - window.seconds &&
-           (!window.per_node || share_a_node(p.nodes, now.suspects));
+    return p.rule == rule && (!acts || p.acted) && p.time > now - window.seconds &&
+           (!window.per_node || share_a_node(p.nodes, nodes));
   });
 }
 
@@ -71,21 +82,22 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
   Judgement result;
   bool held = false;  // by a rule that waits
   const RuleCount counts = [&](const std::string& rule, double seconds) {
-    return count_of(now, past, rule, {.count = 1, .seconds = seconds}, false);
+    return count_of(now.now, past, rule, {.count = 1, .seconds = seconds}, false);
   };
   for (const Rule& rule : rules) {
     if (!rule.when.holds(now.facts, counts)) continue;
     result.matching.insert(rule.name);
     if (result.decision || held) continue;  // later ones only so that they are known as old at the next look
     const bool appeared = !now.matching_before.contains(rule.name);
+    const std::vector<std::string> nodes = suspects_of(rule, now.suspects);
     if (rule.sure == Sureness::probable) {
-      const int64_t before = count_of(now, past, rule.name, rule.repeats, false);
+      const int64_t before = count_of(now.now, past, rule.name, rule.repeats, false, nodes);
       if (before + (appeared ? 1 : 0) < rule.repeats.count) {
-        if (appeared) result.noted.push_back({rule.name, now.now, now.suspects, false});
+        if (appeared) result.noted.push_back({rule.name, now.now, nodes, false});
         continue;
       }
     }
-    Decision d{rule.name, rule.act, now.suspects, facts_text(now.facts)};
+    Decision d{rule.name, rule.act, nodes, facts_text(now.facts)};
     if (only_tells(rule.act)) {
       if (appeared) result.alerts.push_back(std::move(d));
       continue;
@@ -95,7 +107,8 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
       if (appeared) result.decision = std::move(d);
       continue;
     }
-    if (rule.limit.given() && count_of(now, past, rule.name, rule.limit, true) >= rule.limit.count) {
+    if (rule.limit.given() &&
+        count_of(now.now, past, rule.name, rule.limit, true, nodes) >= rule.limit.count) {
       d.actions = rule.then;
       d.reason += "; beyond its limit";
     }

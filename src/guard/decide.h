@@ -1,6 +1,7 @@
 // The decision of a guard: a pure function of the rules, the facts, what was decided before, and what it may
 // do alone. The same function decides in a run, in the simulated cluster and in `ingot guard explain`.
 #pragma once
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -11,11 +12,14 @@
 
 namespace ingot::guard {
 
+/// Nodes that the signs point to, each with the facts that do.
+using Suspects = std::map<std::string, std::set<Fact>>;
+
 /// What is so now. Pure data, written to the journal with each decision.
 struct Situation {
   double now = 0;  ///< seconds, of the guard's clock
   Facts facts;
-  std::vector<std::string> suspects;      ///< nodes that the signs point to, sorted
+  Suspects suspects;
   std::set<std::string> matching_before;  ///< rules whose signs held at the last look
 };
 
@@ -38,7 +42,7 @@ struct Scope {
 struct Decision {
   std::string rule;
   std::vector<Action> actions;
-  std::vector<std::string> nodes;
+  std::vector<std::string> nodes;  ///< suspects by the facts of the rule's sign; all, where it names none's
   std::string reason;  ///< for people: the facts that the sign names, and why actions differ from the rule's
   int64_t trouble_step = 0;  ///< where a rewind must be before; 0: unknown. Set by the guard
   bool asks() const { return !actions.empty() && actions.back() == Action::ask; }

@@ -281,6 +281,13 @@ std::string Expression::contradiction() const {
   return contradiction_of(root_);
 }
 
+std::set<Fact> Expression::facts() const {
+  std::set<Fact> facts;
+  for (const Node& n : nodes_)
+    if (n.kind == Kind::fact) facts.insert(n.fact);
+  return facts;
+}
+
 std::vector<std::string> Expression::counted() const {
   std::vector<std::string> names;
   for (const Node& n : nodes_)

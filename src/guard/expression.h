@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ class Expression {
   /// Why no facts can make it hold; empty where some may. It knows ranges and values of facts, and that
   /// comparisons of one `and` must hold together; not what holds between different facts.
   std::string contradiction() const;
+  std::set<Fact> facts() const;
   /// Rules that count() names.
   std::vector<std::string> counted() const;
 

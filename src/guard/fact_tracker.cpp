@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace ingot::guard {
 namespace {
@@ -89,8 +88,12 @@ void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
   facts.set(Fact::disk_free, seen.disk_free);
 }
 
-std::vector<std::string> FactTracker::look_at_nodes(const Observation& seen, Facts& facts) {
-  std::set<std::string> suspects(seen.minority.begin(), seen.minority.end());
+Suspects FactTracker::look_at_nodes(const Observation& seen, Facts& facts) {
+  Suspects suspects;
+  const auto suspect = [&](bool sign, const std::string& node, Fact fact) {
+    if (sign) suspects[node].insert(fact);
+  };
+  for (const std::string& node : seen.minority) suspect(true, node, Fact::mismatches);
   std::vector<double> busy;
   const NodeReport* slowest = nullptr;
   int64_t throttled = 0, memory = 0, links = 0, lost = 0, empty = 0;
@@ -105,8 +108,12 @@ std::vector<std::string> FactTracker::look_at_nodes(const Observation& seen, Fac
     links += std::max<int64_t>(0, n.link_errors);
     lost += is_lost;
     empty += !n.has_data;
-    if (n.throttled > 0 || n.memory_errors > 0 || n.link_errors > 0 || is_lost || n.late || !n.has_data)
-      suspects.insert(n.name);
+    suspect(n.throttled > 0, n.name, Fact::throttled);
+    suspect(n.memory_errors > 0, n.name, Fact::memory_errors);
+    suspect(n.link_errors > 0, n.name, Fact::link_errors);
+    suspect(is_lost, n.name, Fact::lost_nodes);
+    suspect(n.late, n.name, Fact::silence);
+    suspect(!n.has_data, n.name, Fact::empty_nodes);
   }
   if (busy.size() >= 2) {
     const double ratio = slowest->busy / median(busy);
@@ -114,8 +121,8 @@ std::vector<std::string> FactTracker::look_at_nodes(const Observation& seen, Fac
     slow_windows_ = ratio > kSlow ? (slowest->name == slowest_ ? slow_windows_ + 1 : 1) : 0;
     slowest_ = ratio > kSlow ? slowest->name : "";
   }
-  if (slow_windows_ >= 2) suspects.insert(slowest_);
-  if (seen.failure && !seen.failure->node.empty()) suspects.insert(seen.failure->node);
+  suspect(slow_windows_ >= 2, slowest_, Fact::slow_windows);
+  if (seen.failure) suspect(!seen.failure->node.empty(), seen.failure->node, Fact::failure);
   facts.set(Fact::slow_windows, static_cast<double>(slow_windows_));
   facts.set(Fact::throttled, static_cast<double>(throttled));
   facts.set(Fact::memory_errors, static_cast<double>(memory));
@@ -125,7 +132,7 @@ std::vector<std::string> FactTracker::look_at_nodes(const Observation& seen, Fac
   facts.set(Fact::mismatches, static_cast<double>(seen.minority.size()));
   facts.set(Fact::copies, static_cast<double>(seen.copies));
   facts.set(Fact::nodes, static_cast<double>(suspects.size()));
-  return {suspects.begin(), suspects.end()};
+  return suspects;
 }
 
 void FactTracker::look_at_clock(const Observation& seen, Facts& facts) {

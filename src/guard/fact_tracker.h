@@ -29,7 +29,7 @@ class FactTracker {
  private:
   void look_at_progress(const Observation& seen, Facts& facts);
   void look_at_speed(const Observation& seen, Facts& facts);
-  std::vector<std::string> look_at_nodes(const Observation& seen, Facts& facts);
+  Suspects look_at_nodes(const Observation& seen, Facts& facts);
   void look_at_clock(const Observation& seen, Facts& facts);
 
   bool first_ = true;

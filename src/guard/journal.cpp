@@ -43,7 +43,11 @@ std::string Entry::json() const {
   if (situation) {
     j["facts"] = Json::parse(situation->facts.json());
     j["matching"] = strings_json(situation->matching_before);
-    j["suspects"] = strings_json(situation->suspects);
+    j["suspects"] = Json::object();
+    for (const auto& [node, signs] : situation->suspects) {
+      Json& facts = j["suspects"][node] = Json::array();
+      for (const Fact f : signs) facts.push_back(info_of(f).name);
+    }
   }
   return text_of_json(j);
 }
@@ -69,7 +73,12 @@ Entry Entry::parse(std::string_view line) {
     s.now = e.time;
     s.facts = Facts::parse(j.at("facts").dump());
     for (const auto& name : j.at("matching")) s.matching_before.insert(name.get<std::string>());
-    s.suspects = j.at("suspects").get<std::vector<std::string>>();
+    for (const auto& [node, signs] : j.at("suspects").items())
+      for (const auto& name : signs) {
+        Fact fact{};
+        if (!find_fact(name.get<std::string>(), fact)) fail("it names '{}', which is no fact", name.dump());
+        s.suspects[node].insert(fact);
+      }
     e.situation = std::move(s);
     return e;
   } catch (const nlohmann::json::exception& e) {

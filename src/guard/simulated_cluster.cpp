@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -157,19 +158,15 @@ void SimulatedCluster::train(int64_t ms) {
 
 void SimulatedCluster::try_to_place() {
   if (active(FaultKind::preempted)) return;
-  const std::set<std::string> excluded(request_.excluded.begin(), request_.excluded.end());
-  std::vector<std::string> next;
-  for (const std::string& n : placed_)
-    if (!excluded.contains(n)) next.push_back(n);
-  std::erase_if(spares_, [&](const std::string& n) { return excluded.contains(n); });
-  const size_t missing = static_cast<size_t>(s_.nodes) - next.size();
+  const size_t missing = static_cast<size_t>(s_.nodes) - placed_.size();
   if (spares_.size() < missing && !request_.fewer) return;
   for (size_t i = 0; i < missing && !spares_.empty(); ++i) {
-    next.push_back(spares_.front());
+    placed_.push_back(spares_.front());
     spares_.pop_front();
+    moved_ = true;
   }
-  if (next != placed_) {
-    placed_ = std::move(next);
+  if (moved_) {
+    moved_ = false;
     seen_.nodes.clear();
     touched_.clear();
     index_.clear();
@@ -197,8 +194,17 @@ void SimulatedCluster::start(const StartRequest& request) {
     violations_.push_back(fmt::format("{} s: a second job was started", now_ / kSecond));
     return;
   }
-  for (const std::string& n : request.excluded) {
-    if (!repaired_at_.try_emplace(n, now_ + in_ms(s_.repair_hours * 3600)).second) continue;
+  // Both are in order, and most were excluded before.
+  std::vector<std::string> fresh;
+  std::set_difference(request.excluded.begin(), request.excluded.end(), request_.excluded.begin(),
+                      request_.excluded.end(), std::back_inserter(fresh));
+  const auto left_out = [&](const std::string& n) {
+    return std::binary_search(fresh.begin(), fresh.end(), n);
+  };
+  std::erase_if(spares_, left_out);
+  moved_ = std::erase_if(placed_, left_out) > 0 || moved_;
+  for (const std::string& n : fresh) {
+    repairs_.push_back({now_ + in_ms(s_.repair_hours * 3600), n});
     const bool guilty = std::any_of(faults_.begin(), faults_.end(), [&](const ActiveFault& f) {
       return f.node == n || f.kind == FaultKind::network_switch;
     });
@@ -395,11 +401,8 @@ void SimulatedCluster::advance_to(int64_t target) {
     begin_due_faults();
     strike();
   }
-  for (auto it = repaired_at_.begin(); it != repaired_at_.end(); ++it)
-    if (it->second <= now_) {  // another one stands in its place, with another name
-      spares_.push_back(it->first + "+");
-      it->second = INT64_MAX;
-    }
+  for (; !repairs_.empty() && repairs_.front().first <= now_; repairs_.pop_front())
+    spares_.push_back(repairs_.front().second + "+");  // another one stands in its place, with another name
 }
 
 bool SimulatedCluster::unusual() const {
@@ -415,7 +418,7 @@ void SimulatedCluster::show(ActiveFault& f) {
   const bool trains = phase_ == Phase::training;
   if (f.kind == disk_full) seen_.disk_free = 0.005;
   if (f.kind == slow_storage && trains) seen_.data_wait = 0.5;
-  if (f.kind == slow_transport && trains)
+  if (f.kind == slow_transport && trains && std::exchange(f.strikes, seen_.start) != seen_.start)
     lines_.push_back("messages go through host memory, not the fast link");
   if (f.kind == bad_batch && trains && step_of(work_) >= f.step - 2) seen_.spike = true;
   if (!used) return;

@@ -93,7 +93,8 @@ class SimulatedCluster final : public Adaptor {
   StartRequest request_;
   int64_t requested_ = 0;
   std::vector<std::string> placed_;
-  std::map<std::string, int64_t> repaired_at_;  // of excluded nodes
+  bool moved_ = false;                                   // placed_ is not what index_ and the reports show
+  std::deque<std::pair<int64_t, std::string>> repairs_;  // when, and of which excluded node
   std::map<std::string, size_t> index_;
   std::deque<std::string> spares_;
   std::vector<ActiveFault> faults_;

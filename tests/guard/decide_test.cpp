@@ -31,7 +31,10 @@ struct Asking {
   Scope scope = kAll;
   std::vector<PastMatch> past = {};
   std::set<std::string> matching = {};
-  Judgement ask(double now, const Facts& facts, std::vector<std::string> suspects = {}) {
+  /// `nodes` are suspected of memory errors.
+  Judgement ask(double now, const Facts& facts, const std::vector<std::string>& nodes = {}) {
+    Suspects suspects;
+    for (const std::string& n : nodes) suspects[n] = {Fact::memory_errors};
     Judgement j = decide(list, {now, facts, suspects, matching}, past, scope);
     matching = j.matching;
     past.insert(past.end(), j.noted.begin(), j.noted.end());
@@ -110,6 +113,27 @@ limit = "1 in 24h per node")");
   EXPECT_TRUE(Asking{list}.ask(0, bad, {"n1"}).decision->asks()) << "a crash loop";
 }
 
+TEST(Decide, ASuspectAnswersForItsOwnSign) {
+  const std::vector<Rule> list = rules(R"([[rules]]
+name = "memory"
+when = 'memory_errors > 0'
+act = ["exclude", "restart"]
+limit = "9 in 24h"
+[[rules]]
+name = "error"
+when = 'log("CQE")'
+act = ["burn_in", "exclude_failing", "restart"]
+limit = "9 in 24h")");
+  const Suspects suspects{{"broken", {Fact::memory_errors, Fact::throttled}}, {"warm", {Fact::throttled}}};
+  Facts facts;
+  facts.add_log("CQE with status 12");
+  using Nodes = std::vector<std::string>;
+  EXPECT_EQ(decide(list, {0, facts, suspects, {}}, {}, kAll).decision->nodes, (Nodes{"broken", "warm"}))
+      << "the sign names no node";
+  facts.set(Fact::memory_errors, 1);
+  EXPECT_EQ(decide(list, {0, facts, suspects, {}}, {}, kAll).decision->nodes, Nodes{"broken"});
+}
+
 TEST(Decide, AlertsOnceAndLetsLaterRulesDecide) {
   Asking a{rules(R"([[rules]]
 name = "slow"
@@ -153,7 +177,7 @@ TEST(FactTracker, NamesTheSlowNodeAfterItsWindows) {
     EXPECT_EQ(s.facts[Fact::slow_windows], i < 10 ? 0 : i - 9);
     EXPECT_EQ(s.suspects.empty(), i < 11);
   }
-  EXPECT_EQ(s.suspects, std::vector<std::string>{"n2"});
+  EXPECT_EQ(s.suspects, (Suspects{{"n2", {Fact::slow_windows}}}));
   EXPECT_DOUBLE_EQ(s.facts[Fact::slowest], 2);
 }
 
@@ -253,7 +277,7 @@ TEST(Journal, EntriesReadBack) {
   e.actions = {Action::stop, Action::restart};
   e.nodes = {"n1"};
   e.value = 7;
-  e.situation = Situation{1.5, silent(90), {"n1"}, {"flap"}};
+  e.situation = Situation{1.5, silent(90), {{"n1", {Fact::link_errors, Fact::silence}}}, {"flap"}};
   EXPECT_EQ(Entry::parse(e.json()).json(), e.json());
   EXPECT_THROW(Entry::parse("{\"n\": 1"), Error);
   EXPECT_THROW(Entry::parse("{\"n\": 1, \"time\": 2, \"event\": \"dance\"}"), Error);

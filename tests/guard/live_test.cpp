@@ -166,10 +166,11 @@ TEST_F(Live, ACrashLoopIsAskedAndAnswered) {
 }
 
 TEST_F(Live, AGuardThatIsKilledAgainAndAgainStartsNoSecondJob) {
-  const std::string job = write_job("orphan", scripted("orphan",
-                                                       "echo $START >>$RUN.starts\n"
-                                                       "until [ -f $RUN.go ]; do sleep 0.01; done\n"
-                                                       "exec $INGOT run $RECIPE"));
+  const std::string job =
+      write_job("orphan", scripted("orphan",
+                                   "echo $START >>$RUN.starts\n"
+                                   "until [ -f $RUN.go -o ! -d $RUN ]; do sleep 0.01; done\n"
+                                   "exec $INGOT run $RECIPE"));
   for (int kills = 0; kills < 12; ++kills) {
     Process guard({INGOT_BINARY, "guard", job});
     std::this_thread::sleep_for(std::chrono::milliseconds(3 + 17 * kills));

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "guard/guard.h"
 #include "guard/scenario_run.h"
+#include "support/long_tests.h"
 
 namespace ingot::test::simulate_test {
 
@@ -56,6 +57,31 @@ TEST(Simulate, KeepsNineThousandDevicesBusy) {
   // What the books call kept is what the job has: within a checkpoint interval.
   EXPECT_NEAR(static_cast<double>(rules.books.of_ms(Cause::kept)) / 1000, rules.trained_seconds,
               1e-3 * rules.trained_seconds);
+}
+
+/// INGOT_LONG_TESTS=1: ten thousand node-years.
+TEST(Simulate, YearsOfEveryKindOfFault) {
+  const int64_t seeds = long_tests() ? 10 : 1;
+  double node_years = 0;
+  int64_t faults = 0;
+  for (int64_t seed = 1; seed <= seeds; ++seed) {
+    Scenario s{.name = fmt::format("years {}", seed),
+               .nodes = 1000,
+               .spares = 40,
+               .seed = seed,
+               .hours = long_tests() ? 8770.0 : 877.0};
+    s.device_hours_per_fault = 40'000;
+    s.nodes_per_day = 100;
+    for (const auto& kind : enum_names(FaultKind{})) s.shares.push_back({kind.value, 1});
+    const Outcome o = run_scenario(s, shipped(), GuardKind::rules);
+    EXPECT_EQ(lines(o.problems), "") << s.name;
+    node_years += static_cast<double>(s.nodes) * s.hours / (24 * 365.25);
+    faults += static_cast<int64_t>(o.faults.size());
+    std::printf("%s: %zu faults, %lld questions, goodput %.2f %%\n", s.name.c_str(), o.faults.size(),
+                static_cast<long long>(o.questions), 100 * o.books.goodput());
+  }
+  EXPECT_GE(node_years, long_tests() ? 10'000 : 100);
+  EXPECT_GT(faults, long_tests() ? 10'000 : 100);
 }
 
 TEST(Simulate, GoodputEqualsRenewalTheory) {
