@@ -74,6 +74,7 @@ void bench_comm(const CommArguments& o) {
 
 void add_bench_command(CLI::App& app, int& code) {
   add_doctor_command(app, code);
+  add_burnin_command(app, code);
   add_profile_command(app, code);
   CLI::App* bench = app.add_subcommand(
       "bench", "benchmarks: machine, matrix products, ops, steps, decoding, communication");

@@ -14,5 +14,6 @@ void add_bench_decode(CLI::App& bench, int& code);
 void add_bench_step(CLI::App& bench, int& code);
 void add_profile_command(CLI::App& app, int& code);
 void add_doctor_command(CLI::App& app, int& code);
+void add_burnin_command(CLI::App& app, int& code);
 
 }  // namespace ingot

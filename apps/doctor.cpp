@@ -1,11 +1,14 @@
-// `ingot doctor`: checks the machine and the program for what slows down or prevents runs, and says what to
-// do.
+// `ingot doctor` and `ingot burnin`: what slows down or prevents runs on a machine, found by looking at it,
+// and by working it hard.
 #include "measure/doctor.h"
 
 #include <CLI/CLI.hpp>
 
 #include "apps/bench.h"
+#include "apps/checks.h"
 #include "apps/command_line.h"
+#include "comm/launch.h"
+#include "measure/burn_in.h"
 #include "train/memory_policy.h"
 
 namespace ingot {
@@ -29,6 +32,51 @@ void add_doctor_command(CLI::App& app, int& code) {
     const std::vector<Finding> findings = examine(options);
     o->json.print(to_text(findings), to_json(findings));
     code = any_problem(findings) ? 1 : 0;
+  });
+}
+
+void add_burnin_command(CLI::App& app, int& code) {
+  struct BurnInArguments {
+    std::string folder = ".", disk;
+    int level = 1;
+    double seconds = 0, least_gflops = 0;
+    JsonOption json;
+  };
+  auto o = std::make_shared<BurnInArguments>();
+  CLI::App* c = app.add_subcommand("burnin", "work this machine hard, and check every bit of what it does");
+  c->footer(
+      "Examples:\n"
+      "  ingot burnin --seconds 1                    # products, memory and disk of this machine\n"
+      "  ingot launch -n 2 -- burnin --seconds 1     # of the machine of every rank, and the links between "
+      "them\n"
+      "The exit code is 0 where all is well, else 1.");
+  c->add_option("folder", o->folder, "whose disk is tested")->capture_default_str();
+  c->add_option("--level", o->level, "1: seconds, 2: two minutes, 3: half an hour, 4: two hours")
+      ->capture_default_str()
+      ->check(in(between(1, 4)));
+  c->add_option("--seconds", o->seconds, "of products, in place of the level's")->check(in(positive(1e6)));
+  c->add_option("--disk", o->disk, "bytes to write and read back, in place of the level's; 0: skip");
+  c->add_option("--least-gflops", o->least_gflops, "fp32 products of all threads that are slower fail")
+      ->check(in(up_to(1e9)));
+  add_json_option(*c, o->json);
+  c->callback([o, &code] {
+    BurnInOptions options = burn_in_level(o->level);
+    options.folder = o->folder;
+    options.least_gflops = o->least_gflops;
+    if (o->seconds > 0) options.seconds = o->seconds;
+    if (!o->disk.empty()) options.disk_bytes = o->disk == "0" ? 0 : parse_memory(o->disk, "--disk");
+    if (!find_launch()) {
+      const std::vector<Finding> findings = burn_in(options);
+      o->json.print(to_text(findings), to_json(findings));
+      code = any_problem(findings) ? 1 : 0;
+      return;
+    }
+    const std::unique_ptr<World> world = launch_world();
+    world->run([&] {
+      const std::vector<Finding> findings = burn_in_ranks(*world, options);
+      if (world->rank() == 0) o->json.print(to_text(findings), to_json(findings));
+      code = any_problem(findings) ? 1 : 0;
+    });
   });
 }
 

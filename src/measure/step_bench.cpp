@@ -2,7 +2,6 @@
 #include "measure/step_bench.h"
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -13,6 +12,7 @@
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
+#include "measure/processor_time.h"
 #include "models/presets.h"
 #include "report/table.h"
 
@@ -22,12 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kDirections[] = {"forward", "backward input", "backward weight"};
-
-double processor_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 double trial_tokens(const StepBenchReport& r, const StepTrial& t) {
   return static_cast<double>(r.batch * r.length) / t.seconds;
