@@ -25,6 +25,7 @@ void add_guard_command(CLI::App& app, int& code);
 void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export
 void add_finetune_command(CLI::App& app, int& code);
+void add_replay_command(CLI::App& app, int& code);
 void add_rollouts_command(CLI::App& app, int& code);
 void add_pairs_command(CLI::App& app, int& code);
 void add_derive_commands(CLI::App& app, int& code);  ///< average, upcycle

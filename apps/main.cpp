@@ -39,7 +39,7 @@ constexpr std::pair<const char*, std::string_view> kHeadings[] = {
     {"Train", " run finetune pairs data tokenizer environment launch guard "},
     {"Use a model", " generate chat serve eval reason "},
     {"Models and checkpoints", " model import export average upcycle checkpoint "},
-    {"Look at runs", " report diff rollouts debug "},
+    {"Look at runs", " report diff replay rollouts debug "},
     {"Measure and plan", " doctor bench profile plan kernels "},
     {"Shell", " completion man "}};
 
@@ -67,6 +67,7 @@ int run_program(const std::string& called, Words words) {
   add_tokenizer_command(app, code);
   add_exchange_commands(app, code);
   add_finetune_command(app, code);
+  add_replay_command(app, code);
   add_rollouts_command(app, code);
   add_pairs_command(app, code);
   add_derive_commands(app, code);

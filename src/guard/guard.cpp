@@ -284,9 +284,12 @@ StartRequest Guard::request_of(Action action, const Observation& seen) {
   r.fewer = action == Action::shrink;
   if (action != Action::rewind && action != Action::skip) return r;
   const int64_t trouble = plan_.trouble_step > 0 ? plan_.trouble_step : std::max<int64_t>(1, seen.step);
-  for (const int64_t step : adaptor_.checkpoints())
+  const std::vector<int64_t> checkpoints = adaptor_.checkpoints();
+  for (const int64_t step : checkpoints)
     if (step < trouble) r.from_step = step;
-  if (r.from_step < 0) fail("no complete checkpoint is from before step {}", trouble);
+  // A run without any begins again.
+  if (r.from_step < 0 && !(action == Action::rewind && checkpoints.empty()))
+    fail("no complete checkpoint is from before step {}", trouble);
   const int64_t last = seen.failure && seen.failure->step > 0 ? seen.failure->step : seen.step;
   if (action == Action::skip) r.skip_batches = std::max<int64_t>(1, last - r.from_step);
   return r;

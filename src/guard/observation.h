@@ -39,7 +39,9 @@ struct FailureReport {
   FailureKind kind = FailureKind::unknown;
   std::string node, message, hint;
   int64_t rank = -1, step = -1;
-  int64_t trouble_step = 0;  ///< of a divergence: where it began; 0: unknown
+  int64_t trouble_step = 0;                ///< of a divergence or mismatch: where it began; 0: unknown
+  std::vector<std::string> suspects = {};  ///< of a mismatch: nodes whose bits differ
+  int64_t copies = 0;                      ///< of a mismatch: that were compared
 };
 
 /// One node's answer.

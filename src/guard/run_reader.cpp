@@ -34,6 +34,10 @@ std::string text(const AnyJson& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>().substr(0, 4000) : "";
 }
 
+std::string node_name(const std::string& host, int64_t rank) {
+  return fmt::format("{} rank {}", host, rank);
+}
+
 double free_share(const std::string& path) {
   struct statvfs s {};
   if (::statvfs(path.c_str(), &s) != 0 || s.f_blocks == 0) return 1;
@@ -75,6 +79,13 @@ std::optional<FailureReport> parse_failure(const std::string& content, int64_t s
   f.rank = whole(j, "rank", -1);
   f.step = whole(j, "step", -1);
   f.trouble_step = std::max<int64_t>(0, whole(j, "trouble_step", 0));
+  f.copies = std::max<int64_t>(0, whole(j, "copies", 0));
+  const auto suspects = j.find("suspects");
+  if (f.kind == FailureKind::mismatch && suspects != j.end() && suspects->is_array())
+    for (const AnyJson& s : *suspects)
+      if (s.is_object() && f.suspects.size() < kRanks)
+        f.suspects.push_back(node_name(text(s, "host"), whole(s, "rank", 0)));
+  if (!f.suspects.empty()) f.node = f.suspects.front();  // one node, one name
   return f;
 }
 
@@ -82,6 +93,9 @@ void RunReader::read(Observation& seen, int64_t start, const std::string& log_pa
   read_status(seen, start);
   read_log(seen, log_path);
   seen.failure = parse_failure(read_small(folder_ + "/failure.json"), start);
+  seen.minority = seen.failure ? seen.failure->suspects : std::vector<std::string>();
+  seen.copies = seen.minority.empty() ? 0 : seen.failure->copies;
+  seen.agreed_step = seen.minority.empty() ? -1 : seen.failure->trouble_step - 1;
   seen.disk_free = free_share(folder_);
   const std::vector<int64_t> steps = checkpoints();
   seen.checkpoint = steps.empty() ? -1 : steps.back();
@@ -100,7 +114,7 @@ void RunReader::read_status(Observation& seen, int64_t start) {
     Known& known = known_[name];
     if (known.text != content) known = {std::move(content), seen.now};
     const int64_t rank = whole(j, "rank", 0);
-    seen.nodes.push_back({.name = fmt::format("{} rank {}", text(j, "host"), rank),
+    seen.nodes.push_back({.name = node_name(text(j, "host"), rank),
                           .age = seen.now - known.since,
                           .busy = std::max(0.0, real(j, "busy_seconds", 0))});
     if (rank != 0) continue;

@@ -121,6 +121,16 @@ void GradientReducer::finish() {
   wait_all();
 }
 
+/// Without the padding between parameters.
+void GradientReducer::digest_own(const ReductionRange& range, const Tensor& flat) const {
+  for (const int i : range.parameters) {
+    const auto p = static_cast<size_t>(i);
+    const int64_t at = gradients_.layout().offsets[p] - range.begin;
+    const int64_t bytes = gradients_.layout().shapes[p].numel() * size_of(flat.dtype());
+    if (bytes > 0) own_digest->add(static_cast<const char*>(flat.data) + at, bytes, p);
+  }
+}
+
 /// Sums the parameters that tensor ranks replicate, but of whose gradient each of them has only a partial
 /// sum.
 void GradientReducer::sum_over_tensor_ranks(const ReductionRange& range, const Tensor& flat) const {
@@ -149,6 +159,7 @@ void GradientReducer::start(const ReductionRange& range) {
   if (gradients_.uses_staging()) wait_all();
   const Tensor flat = range.whole ? gradients_.bucket(range.bucket)
                                   : gradients_.part(range.parameters, range.begin, range.end);
+  if (own_digest != nullptr) digest_own(range, flat);
   sum_over_tensor_ranks(range, flat);
   const std::vector<int64_t> rows = range.rows(bucket, size_of(flat.dtype()));
   const auto me = rows.begin() + bucket.rank;

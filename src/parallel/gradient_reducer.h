@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "base/digest.h"
 #include "parallel/pipeline_groups.h"
 #include "parallel/pipeline_schedule.h"
 #include "parallel/reduction_parts.h"
@@ -43,6 +44,10 @@ class GradientReducer final : public ScheduleObserver {
   const std::vector<ReductionPart>& parts() const { return parts_; }
   /// Called when the reduction of a part begins, with its index.
   std::function<void(size_t)> on_start;
+  /// Takes this rank's own gradient of the steps that begin from now on, before any sum over ranks (over
+  /// tapes that are reduced each by itself: of each); where stages of a pipeline hold a parameter, its sum
+  /// over them. nullptr: nobody.
+  Digest* own_digest = nullptr;
   /// Parts of this step whose reduction began before their micro-batches had ended.
   int64_t overlapped() const { return overlapped_; }
 
@@ -69,6 +74,7 @@ class GradientReducer final : public ScheduleObserver {
   Expected reports_of_tape(int chunk) const;
   void start_remaining();
   void finished(int parameter);
+  void digest_own(const ReductionRange& range, const Tensor& flat) const;
   void sum_over_tensor_ranks(const ReductionRange& range, const Tensor& flat) const;
   void start(size_t part);
   void start(const ReductionRange& range);

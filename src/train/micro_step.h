@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/digest.h"
 #include "data/batch.h"
 #include "models/model.h"
 #include "parallel/pipeline.h"
@@ -53,6 +54,7 @@ struct StepOptions {
   TapeProfile* profile = nullptr;
   bool check_finite = false;  ///< Error that names the first op with a NaN or infinity
   TapeObserver* observer = nullptr;
+  Digest* own_digest = nullptr;  ///< see GradientReducer::own_digest
 };
 
 /// The next token's sums, those of multi-token prediction, and the routers' statistics.

@@ -19,6 +19,8 @@ struct Told {
   RunFault fault = RunFault::unknown;
   std::string message, hint;
   int64_t trouble_step = 0;
+  std::vector<Suspect> suspects = {};
+  int copies = 0;
 };
 
 bool says(const std::string& message, const char* words) {
@@ -39,7 +41,7 @@ Told told(bool trains) {
   try {
     throw;
   } catch (const RunError& e) {
-    return {e.fault(), e.what(), e.hint(), e.trouble_step()};
+    return {e.fault(), e.what(), e.hint(), e.trouble_step(), e.suspects(), e.copies()};
   } catch (const Error& e) {
     return {fault_of(e.what(), trains), e.what(), e.hint()};
   } catch (const std::bad_alloc&) {
@@ -47,12 +49,6 @@ Told told(bool trains) {
   } catch (const std::exception& e) {
     return {RunFault::bug, e.what(), ""};
   }
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 /// Whether the file tells of this start's own fault already: ranks that only lost another one do not replace
@@ -66,6 +62,12 @@ bool first_stays(FileSystem& fs, const std::string& path) {
 
 }  // namespace
 
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 int64_t guard_start() {
   const char* text = std::getenv("INGOT_GUARD_START");
   return text == nullptr ? 0 : parse_integer(text, up_to(bounds::kSteps), "INGOT_GUARD_START");
@@ -77,16 +79,19 @@ void record_failure(FileSystem& fs, const std::string& folder, int rank, int64_t
     const std::string path = folder + "/failure.json";
     if (!fs.exists(folder)) return;
     if ((t.fault == RunFault::lost || t.fault == RunFault::late) && first_stays(fs, path)) return;
-    const nlohmann::ordered_json j{{"format", 1},
-                                   {"start", guard_start()},
-                                   {"kind", name_of(t.fault)},
-                                   {"rank", rank},
-                                   {"host", host_name()},
-                                   {"step", step},
-                                   {"trouble_step", t.trouble_step},
-                                   {"message", t.message},
-                                   {"hint", t.hint},
-                                   {"time", wall_seconds()}};
+    const Suspect who = t.suspects.empty() ? Suspect{rank, host_name()} : t.suspects.front();
+    nlohmann::ordered_json j{{"format", 1},
+                             {"start", guard_start()},
+                             {"kind", name_of(t.fault)},
+                             {"rank", who.rank},
+                             {"host", who.host},
+                             {"step", step},
+                             {"trouble_step", t.trouble_step},
+                             {"message", t.message},
+                             {"hint", t.hint},
+                             {"time", wall_seconds()}};
+    for (const Suspect& s : t.suspects) j["suspects"].push_back({{"rank", s.rank}, {"host", s.host}});
+    if (!t.suspects.empty()) j["copies"] = t.copies;
     write_file_atomically(fs, path,
                           j.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   } catch (const std::exception& e) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/enum.h"
 #include "base/error.h"
@@ -28,6 +29,12 @@ constexpr auto enum_names(RunFault) {
                                   "config", "bug", "unknown");
 }
 
+/// A rank that holds other bits than it must, and its machine.
+struct Suspect {
+  int rank = 0;
+  std::string host;
+};
+
 /// An error whose kind is known where it is thrown.
 class RunError : public Error {
  public:
@@ -36,18 +43,31 @@ class RunError : public Error {
       : Error(message, std::move(hint)), fault_(fault), trouble_step_(trouble_step) {}
   RunFault fault() const { return fault_; }
   int64_t trouble_step() const { return trouble_step_; }
+  /// Of a mismatch: whose bits differ, among how many copies. Two copies, which cannot tell, are both there.
+  void set_suspects(std::vector<Suspect> suspects, int copies) {
+    suspects_ = std::move(suspects);
+    copies_ = copies;
+  }
+  const std::vector<Suspect>& suspects() const { return suspects_; }
+  int copies() const { return copies_; }
 
  private:
   RunFault fault_;
   int64_t trouble_step_;
+  std::vector<Suspect> suspects_;
+  int copies_ = 0;
 };
+
+/// Of this machine.
+std::string host_name();
 
 /// The number of this start that a guard gave it (INGOT_GUARD_START); 0: none.
 int64_t guard_start();
 
 /// Writes failure.json for the exception that is being handled: {"format": 1, "start", "kind", "rank",
-/// "host", "step", "trouble_step", "message", "hint", "time"}. Of several ranks the first one's stays, unless
-/// it only tells of another. `trains`: steps had begun. Never throws.
+/// "host", "step", "trouble_step", "message", "hint", "time"}; of a mismatch also "suspects", a list of
+/// {"rank", "host"} whose first one "rank" and "host" name, and "copies". Of several ranks the first one's
+/// stays, unless it only tells of another. `trains`: steps had begun. Never throws.
 void record_failure(FileSystem& fs, const std::string& folder, int rank, int64_t step, bool trains) noexcept;
 
 }  // namespace ingot

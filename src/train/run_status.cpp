@@ -16,12 +16,6 @@ namespace {
 
 constexpr const char* kParts[] = {"data", "passes", "optimizer", "update", "records", "save"};
 
-std::string this_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 }  // namespace
 
 RunStatus::RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step)
@@ -69,7 +63,7 @@ void RunStatus::enter(StepPart part) {
 /// Without a sync: the file says what is so now, and is worth nothing after a power cut.
 void RunStatus::write() {
   nlohmann::ordered_json j{{"format", 1},         {"start", start_},   {"rank", rank_},
-                           {"host", this_host()}, {"pid", ::getpid()}, {"time", wall_seconds()}};
+                           {"host", host_name()}, {"pid", ::getpid()}, {"time", wall_seconds()}};
   {
     const std::lock_guard lock(mutex_);
     j["start_step"] = start_step_;

@@ -279,6 +279,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
                                        micro_batch(batch, first, options.micro_batch, mtp, groups), options,
                                        tokens, &stats, running);
   };
+  if (reducer_) reducer_->own_digest = options.own_digest;
   if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {
     arena.restart();

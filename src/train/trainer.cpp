@@ -66,6 +66,8 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start,
         "lower than a causal model's; metrics, log and report mark them");
   state_ = std::make_unique<RunState>(fs_, *engine_, *data_);
   restore(rewind, start.accept_kernels);
+  if (!rewind.of_run.empty())
+    digests_ = std::make_unique<RunDigests>(fs_, *engine_, recipe.run.folder, step());
 }
 
 Trainer::~Trainer() = default;
@@ -103,9 +105,9 @@ std::optional<CheckpointReader> Trainer::newest_checkpoint() const {
   return newest;
 }
 
-/// For --from: the newest checkpoint of the step, but not one that a return to that step made.
-CheckpointReader Trainer::checkpoint_of(int64_t step) const {
-  const std::string checkpoints = recipe().run.folder + "/" + run_files::kCheckpoints;
+/// For --from: the newest checkpoint of the step; without `rewound` not one that a return to that step made.
+CheckpointReader Trainer::checkpoint_of(int64_t step, const std::string& run, bool with_rewound) const {
+  const std::string checkpoints = run + "/" + run_files::kCheckpoints;
   std::optional<CheckpointReader> found;
   const std::string path = agree(&ranks_.groups().world(), nothing, [&](const auto&) {
     std::string steps;
@@ -114,7 +116,7 @@ CheckpointReader Trainer::checkpoint_of(int64_t step) const {
       if (c.step != step) continue;
       CheckpointReader reader = CheckpointReader::open(fs_, c.path);
       const std::vector<Rewound> rewound = SavedRun::of(reader).rewound;
-      if (!rewound.empty() && rewound.back().to_step == step) continue;
+      if (!with_rewound && !rewound.empty() && rewound.back().to_step == step) continue;
       found.emplace(std::move(reader));
       return found->path();
     }
@@ -129,14 +131,18 @@ void Trainer::restore(const Rewind& rewind, bool accept_kernels) {
   if (rewind.from && *rewind.from >= total)
     throw Error(fmt::format("--from {}: the run ends at step {}", *rewind.from, total),
                 "name the step of an earlier checkpoint");
-  const auto reader = rewind.from ? checkpoint_of(*rewind.from) : newest_checkpoint();
+  const bool replays = !rewind.of_run.empty();
+  if (replays && *rewind.from == 0) return state_->begin();
+  const auto reader =
+      rewind.from ? checkpoint_of(*rewind.from, replays ? rewind.of_run : recipe().run.folder, replays)
+                  : newest_checkpoint();
   if (!reader) return state_->begin();
   require_same_run(*reader, recipe(), data_->tokenizer.content_hash(), accept_kernels, leads());
   if (const std::string then = SavedRun::of(*reader).kernels; then != kernel_set_fingerprint())
     accepted_kernels_ = then;
   state_->restore(*reader);
   newest_ = {reader->path(), reader->step()};
-  if (!rewind.from) return;
+  if (!rewind.from || replays) return;
   state_->rewind(rewind.skip_batches);
   rewound_ = true;
   if (leads())
@@ -163,6 +169,7 @@ void Trainer::open_checkpoints() {
 void Trainer::open_outputs() {
   const std::string& folder = recipe().run.folder;
   open_checkpoints();
+  digests_ = std::make_unique<RunDigests>(fs_, *engine_, folder, step());
   if (!leads()) return;
   keep_with_run(fs_, recipe(), *data_);
   drop_samples_after(fs_, folder + "/" + run_files::kSamples, step());
@@ -217,6 +224,7 @@ bool Trainer::ends_at_target(MetricRow& row) {
 }
 
 void Trainer::begin_steps() {
+  if (digests_) digests_->forget_rest();
   if (state_->enter_next_phase() && leads()) log::info("phase '{}'", phase().name);
   if (step() == state_->sampler().first_step()) {
     const std::string measured = tasks_->require_gate(*engine_, *data_, state_->sampler().phase());
@@ -256,12 +264,17 @@ MetricRow Trainer::train_step() {
   profile_.clear();
   StepCall call{.options = step_options(), .lr = state_->learning_rate(), .observer = observer_};
   call.options.profile = &profile_;
-  call.judge = [&](const StepStats& stats, const GradNorm& norm) { judge(stats, batch, norm); };
+  call.options.own_digest = digests_ ? digests_->begin_step(step() + 1) : nullptr;
+  call.judge = [&](const StepStats& stats, const GradNorm& norm) {
+    if (digests_) digests_->check_rest(step());
+    judge(stats, batch, norm);
+  };
   const double roofline_seconds = level_plan().roofline_seconds;
   const StepOutcome outcome = engine_->step(batch, call);
   const double seconds = monotonic_seconds() - begin + wait_seconds;
   require_finite_weights(call.lr);
   enter(StepPart::records);
+  if (digests_) digests_->keep_rest();
   state_->count_step(batch, outcome.stats.loss());
   const DoneStep done{step(),
                       state_->tokens(),
@@ -306,6 +319,7 @@ bool Trainer::after_step(MetricRow& row) {
     log_row(row);
   }
   const bool continues = agree_to_continue(interrupted || at_target);
+  digests_->end_step(step(), saves || !continues);
   if (leads()) live_report_->update();
   if (due(recipe().samples.every)) write_samples();
   // Before the last save, after which the run counts as finished and a resume touches nothing; run() adds
@@ -355,6 +369,7 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
 
 void Trainer::stop_diverged(double loss) {
   const LossWatch& watch = state_->watch();
+  if (digests_) digests_->require_agreement(step());
   end_save();
   const std::string checkpoints = recipe().run.folder + "/" + run_files::kCheckpoints;
   const std::string from = agree(&ranks_.groups().world(), nothing, [&](const auto&) {
@@ -382,6 +397,7 @@ void Trainer::require_finite_weights(double lr) {
   const Tensor t = Tensor::of(&found, {1});
   if (world.size() > 1) world.all_reduce(t, t).wait();
   if (found == 0) return;
+  if (digests_) digests_->require_agreement(step() + 1);
   throw RunError(
       RunFault::not_finite,
       fmt::format("the update of step {} (learning rate {:.3g}) left weights that are not finite: {}",
@@ -391,6 +407,7 @@ void Trainer::require_finite_weights(double lr) {
 
 /// Repeats the passes with every op checked: the weights are still those that failed, and kernels are pure.
 void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
+  if (digests_) digests_->require_agreement(step());
   StepOptions options = step_options();
   options.check_finite = true;
   std::string cause = "running the step again with checks found nothing; suspect the hardware";

@@ -16,6 +16,7 @@
 #include "report/tensorboard.h"
 #include "train/preflight.h"
 #include "train/run_accuracy.h"
+#include "train/run_digests.h"
 #include "train/run_samples.h"
 #include "train/run_state.h"
 #include "train/run_status.h"
@@ -41,6 +42,9 @@ struct StartOptions {
 struct Rewind {
   std::optional<int64_t> from;  ///< step of the checkpoint; none: no return
   int64_t skip_batches = 0;     ///< batches of data left out there
+  /// Folder of the run whose checkpoint it is; 0 in `from` is then the run's start. Empty: this run. For
+  /// Trainer::replay() alone.
+  std::string of_run = {};
 };
 
 struct TrainResult {
@@ -73,6 +77,13 @@ class Trainer {
   /// Makes the next steps, at most to the end of the phase or of its batch size, and nothing else: no
   /// validation, samples, records or checkpoints. For profiles.
   void run_steps(int64_t steps);
+  /// Makes up to `steps` steps of the run of Rewind::of_run, across phases, and nothing else. Their digests
+  /// go to digests.jsonl of this folder; `agrees`: whether those of copies are wanted of a step. Tells `made`
+  /// of each step and ends where it says false.
+  void replay(int64_t steps, const std::function<bool(int64_t step)>& agrees,
+              const std::function<bool(const StepDigests&)>& made);
+  /// What the digests of replay() depend on.
+  const DigestStart& digest_start() const { return digests_->start(); }
   /// See RunState::hold_window().
   void hold_window(int64_t tokens) { state_->hold_window(tokens); }
   /// Asks the loop to save and return after the current step, and drops log lines whose reader stalls; safe
@@ -88,6 +99,7 @@ class Trainer {
   Model& model() { return engine_->model(); }
   /// Complete, with batches that fit the ranks.
   const Recipe& recipe() const { return engine_->recipe(); }
+  TrainEngine& engine() { return *engine_; }
 
  private:
   void open_folder(const Recipe& recipe, StartMode start);
@@ -96,7 +108,7 @@ class Trainer {
   /// The newest checkpoint or that of `rewind`, or the start of the run.
   void restore(const Rewind& rewind, bool accept_kernels);
   std::optional<CheckpointReader> newest_checkpoint() const;
-  CheckpointReader checkpoint_of(int64_t step) const;
+  CheckpointReader checkpoint_of(int64_t step, const std::string& run, bool with_rewound) const;
   void open_checkpoints();
   void open_outputs();
   /// Reads the training clock from the metrics up to this step.
@@ -159,6 +171,7 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<LiveReport> live_report_;
+  std::unique_ptr<RunDigests> digests_;
   RunStatus* status_ = nullptr;
   RunObserver* observer_ = nullptr;
   Preflight plan_;

@@ -1,4 +1,7 @@
 // What a run writes about itself: run.json, with an entry for this start. See trainer.h.
+#include <algorithm>
+#include <iterator>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/parallel.h"
@@ -66,7 +69,14 @@ void Trainer::record_predictions(bool says) {
   if (says) {
     const std::vector<Prediction> shown = worst_of_each(found);
     for (const std::string& line : describe(shown)) log::info("{}", line);
-    if (const std::string warning = warning_of(found); !warning.empty()) log::warn("{}", warning);
+    // A step's time also follows from what else the machine does: told, not warned of.
+    for (const bool of_memory : {true, false}) {
+      std::vector<Prediction> some;
+      std::copy_if(found.begin(), found.end(), std::back_inserter(some),
+                   [&](const Prediction& p) { return (p.what == Predicted::memory) == of_memory; });
+      const std::string off = warning_of(some);
+      if (!off.empty()) of_memory ? log::warn("{}", off) : log::info("{}", off);
+    }
   }
   try {
     set_predictions(fs_, recipe().run.folder, std::move(found));
