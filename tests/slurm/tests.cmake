@@ -9,6 +9,6 @@ else()
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm/with_slurm $<TARGET_FILE:ingot_test_slurm>)
 endif()
 # Containers forbid reading another process's memory. The test waits most of a minute, so it is started first.
-set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 1200 COST 1000
+set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 2400 COST 1000
                      SKIP_REGULAR_EXPRESSION "^SKIPPED"
                      ENVIRONMENT OMPI_MCA_btl_vader_single_copy_mechanism=none)
