@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "data/source.h"
 #include "train/phase_sampler.h"
 #include "train/preflight.h"
