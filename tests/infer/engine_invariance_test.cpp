@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <set>
 
-#include "base/parallel.h"
 #include "base/philox.h"
 #include "infer/packed_model.h"
 #include "support/engine_answers.h"
 #include "support/long_tests.h"
+#include "support/other_threads.h"
 #include "support/small_models.h"
 #include "tape/op.h"
 #include "train/step.h"
@@ -164,9 +164,9 @@ TEST_P(EngineInvariance, ThreadsDoNotMatter) {
   o.token_budget = 40;
   Engine two(it_.model(), {}, o);
   const std::vector<Answer> expected = answers_of(two, requests);
-  const ScopedThreads one(1);
+  const OtherThreads others;
   Engine single(it_.model(), {}, o);
-  expect_equal(answers_of(single, requests), expected, "one thread");
+  expect_equal(answers_of(single, requests), expected, "other threads");
 }
 
 /// The distribution that the token after a row was drawn from.

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "base/parallel.h"
 #include "infer/engine.h"
 #include "support/cached_sequences.h"
+#include "support/other_threads.h"
 #include "support/small_models.h"
 #include "tape/op.h"
 
@@ -73,7 +73,7 @@ TEST(LatentDecoding, AbsorbedBitsDoNotDependOnChunksOrThreads) {
           EXPECT_EQ(other[i], single[std::min((i + 1) * chunk, tokens.size()) - 1])
               << name << " chunk " << chunk;
       }
-      const ScopedThreads one(1);
+      const OtherThreads others;
       EXPECT_EQ(logits_of(*model, tokens, 7, LatentDecoding::absorbed).back(), single.back()) << name;
     }
 }

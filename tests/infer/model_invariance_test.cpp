@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/parallel.h"
 #include "base/philox.h"
 #include "infer/packed_model.h"
 #include "support/cached_sequences.h"
+#include "support/other_threads.h"
 #include "support/small_models.h"
 #include "tape/op.h"
 #include "train/step.h"
@@ -93,8 +93,8 @@ TEST_P(ModelInvariance, TrainingEqualsScoringInAnyChunks) {
   for (const float v : training) ASSERT_TRUE(std::isfinite(v));
   EXPECT_TRUE(same(training, training_logprobs(*model, batch, HeadMode::recompute)));
   {
-    const ScopedThreads one(1);
-    EXPECT_TRUE(same(training, training_logprobs(*model, batch, HeadMode::store))) << "one thread";
+    const OtherThreads others;
+    EXPECT_TRUE(same(training, training_logprobs(*model, batch, HeadMode::store))) << "other threads";
   }
   CachedSequences generator(*model);
   for (const Document& d : documents_of(batch))
@@ -219,8 +219,8 @@ TEST_P(ModelInvariance, DecodingBesideOthersEqualsDecodingAlone) {
   compare(decoded(*model, batch.tokens, 1, 2, false), 1, "last of three");
   compare(decoded(*model, batch.tokens, 7, 1, true), 7, "chunks of 7, first of two");
   compare(decoded(*model, batch.tokens, 64, 2, false), 64, "chunks of 64, last of three");
-  const ScopedThreads one(1);
-  compare(decoded(*model, batch.tokens, 7, 2, true), 7, "one thread");
+  const OtherThreads others;
+  compare(decoded(*model, batch.tokens, 7, 2, true), 7, "other threads");
 }
 
 TEST_P(ModelInvariance, PackedDecodingBesideOthersEqualsDecodingAlone) {

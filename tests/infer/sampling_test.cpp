@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "base/philox.h"
 #include "infer/row_sampler.h"
+#include "support/other_threads.h"
 
 namespace ingot::test::sampling_test {
 
@@ -188,7 +188,7 @@ TEST(Sampling, RowsDoNotDependOnThreads) {
   }
   std::vector<DrawnToken> two(draws.size()), one(draws.size());
   draw_tokens(draws, two);
-  const ScopedThreads alone(1);
+  const OtherThreads others;
   draw_tokens(draws, one);
   for (size_t i = 0; i < draws.size(); ++i) {
     EXPECT_EQ(one[i].id, two[i].id);

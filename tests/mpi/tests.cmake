@@ -57,6 +57,7 @@ target_link_libraries(ingot_test_mpi_faults PRIVATE ingot_test_main)
 target_compile_definitions(ingot_test_mpi_faults PRIVATE INGOT_MPIEXEC="${MPIEXEC_EXECUTABLE}" INGOT_MPI_ENVIRONMENT="env ${environment}"
                            INGOT_RUN_FAULT_PROGRAM="$<TARGET_FILE:ingot_run_fault_program>")
 add_dependencies(ingot_test_mpi_faults ingot_run_fault_program)
-gtest_discover_tests(ingot_test_mpi_faults TEST_PREFIX "faults." PROPERTIES LABELS faults TIMEOUT 60 DISCOVERY_TIMEOUT 60)
+gtest_discover_tests(ingot_test_mpi_faults TEST_PREFIX "faults." PROPERTIES LABELS faults TIMEOUT 60 PROCESSORS 2
+                     DISCOVERY_TIMEOUT 60)
 gtest_discover_tests(ingot_test_mpi_runs TEST_PREFIX "ranks." PROPERTIES LABELS ranks TIMEOUT ${limit}
                      ENVIRONMENT "${INGOT_TEST_ENVIRONMENT}" DISCOVERY_TIMEOUT 60)

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/parallel.h"
 #include "base/philox.h"
 #include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
@@ -16,6 +15,7 @@
 #include "ops/reference.h"
 #include "ops/sequence/sequence_store.h"
 #include "support/op_check.h"
+#include "support/other_threads.h"
 #include "support/sequence_cases.h"
 
 namespace ingot::test::mla_test {
@@ -237,8 +237,8 @@ TEST(MlaCached, MaterialisedHasTheBitsOfTraining) {
         const auto trained = c.trained();
         for (const int64_t chunk : {1, 7, 64, 200})
           EXPECT_EQ(c.run(fast, false, chunk), trained) << "chunk " << chunk;
-        const ScopedThreads one(1);
-        EXPECT_EQ(c.run(fast, false, 64), trained) << "one thread";
+        const OtherThreads others;
+        EXPECT_EQ(c.run(fast, false, 64), trained) << "other threads";
       }
 }
 
@@ -255,8 +255,8 @@ TEST(MlaCached, AbsorbedIsCloseAndItsBitsDoNotDependOnChunks) {
         EXPECT_LE(difference(absorbed, exact), type == DType::f32 ? 1e-5 : 0.03);
         for (const int64_t chunk : {1, 7, 64})
           EXPECT_EQ(c.run(fast, true, chunk), absorbed) << "chunk " << chunk;
-        const ScopedThreads one(1);
-        EXPECT_EQ(c.run(fast, true, 64), absorbed) << "one thread";
+        const OtherThreads others;
+        EXPECT_EQ(c.run(fast, true, 64), absorbed) << "other threads";
       }
 }
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 
-#include "base/parallel.h"
 #include "base/philox.h"
 #include "device/simd/isa.h"
 #include "ops/attention/attention.h"
@@ -14,6 +13,7 @@
 #include "ops/qk_prepare/qk_prepare.h"
 #include "ops/reference.h"
 #include "ops/sequence/sequence_store.h"
+#include "support/other_threads.h"
 
 namespace ingot::test::sequence_invariance_test {
 
@@ -257,7 +257,7 @@ TEST(SequenceInvariance, ThreadsAndInstructionSets) {
     const Bench bench(s, {70, 1, 129});
     const auto expected = bench.packed();
     {
-      const ScopedThreads one(1);
+      const OtherThreads others;
       EXPECT_TRUE(bench.packed() == expected) << describe(s);
     }
     for (const Isa isa : kEveryIsa) {

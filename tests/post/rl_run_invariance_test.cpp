@@ -9,11 +9,11 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "post/rl/rl_source.h"
 #include "post/rl/rollout_counts.h"
 #include "report/metrics.h"
 #include "support/killer.h"
+#include "support/other_threads.h"
 #include "support/rl_run.h"
 #include "support/tiny_run.h"
 #include "train/trainer.h"
@@ -280,7 +280,7 @@ TEST_F(RlRun, RepliesAreAFunctionOfWeightsAndStep) {
   SourceParts one(recipe("function", 2, "need_signal = false\n")),
       other(recipe("function", 2, "need_signal = false\ncache_mib = 1\n"));
   const data::Batch a = one.source->next(40);
-  const ScopedThreads single(1);
+  const OtherThreads others;
   const data::Batch b = other.source->next(40);
   EXPECT_TRUE(a == b);
   EXPECT_FALSE(a == other.source->next(41));

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/parallel.h"
 #include "base/philox.h"
 #include "device/simd/isa.h"
 #include "ops/reference.h"
+#include "support/other_threads.h"
 
 namespace ingot::test {
 namespace {
@@ -311,11 +311,11 @@ void check_invariance(const OpCase& c) {
   base.forward();
   base.backward();
   {
-    const ScopedThreads one(1);
+    const OtherThreads others;
     Run single(c, false);
     single.forward();
     single.backward();
-    expect_same_run(base, single, c.name + ": one thread");
+    expect_same_run(base, single, c.name + ": other threads");
   }
   const Isa best = active_isa();
   for (const Isa isa : kEveryIsa) {

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <numeric>
 
 #include "base/digest.h"
-#include "base/parallel.h"
 #include "base/philox.h"
+#include "support/corpus.h"
+#include "support/other_threads.h"
 #include "support/support.h"
 
 #define LLVMFuzzerTestOneInput digest_line_input
@@ -33,7 +33,7 @@ TEST(Digest, SeesEveryBitAndNeitherThreadsNorTheOrderOfPieces) {
   const uint64_t whole = digest_of(bytes);
   EXPECT_NE(whole, digest_of(bytes, 2)) << "the key counts";
   {
-    const ScopedThreads one(1);
+    const OtherThreads others;
     EXPECT_EQ(digest_of(bytes), whole);
   }
   const Random random(1, RandomPurpose::test, 70);
@@ -147,28 +147,7 @@ TEST(DigestLines, AMajorityExplainsTiesAndAPairALargerTie) {
 }
 
 TEST(DigestLines, OfTheCorpusAreReadOrRefused) {
-  const auto run = [](const std::string& text) {
-    EXPECT_EQ(digest_line_input(reinterpret_cast<const uint8_t*>(text.data()), text.size()), 0);
-  };
-  const Random random(1, RandomPurpose::test, 73);
-  uint64_t at = 0;
-  int files = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(INGOT_SOURCE_DIR "/tests/fuzz/corpus/digest_line")) {
-    const std::string text = read_text(entry.path().string());
-    run(text);
-    ++files;
-    for (int change = 0; change < 200; ++change) {
-      std::string changed = text;
-      for (uint64_t n = 1 + random.below(at++, 3); n > 0; --n) {
-        const size_t where = random.below(at++, changed.size());
-        changed[where] = static_cast<char>(random.below(at++, 256));
-      }
-      run(random.below(at++, 4) == 0 ? changed.substr(0, random.below(at, changed.size())) : changed);
-      ++at;
-    }
-  }
-  EXPECT_GE(files, 5);
+  EXPECT_GE(replay_corpus("digest_line", digest_line_input, 200), 5);
 }
 
 }  // namespace
