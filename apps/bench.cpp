@@ -2,6 +2,7 @@
 #include "apps/bench.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include "apps/checks.h"

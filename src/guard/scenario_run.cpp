@@ -1,6 +1,7 @@
 // See scenario_run.h.
 #include "guard/scenario_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <numeric>
