@@ -162,11 +162,11 @@ TEST_P(EngineInvariance, ThreadsDoNotMatter) {
   const std::vector<Request> requests = mixed_requests(it_.model().config());
   EngineOptions o;
   o.token_budget = 40;
-  Engine two(it_.model(), {}, o);
-  const std::vector<Answer> expected = answers_of(two, requests);
+  Engine engine(it_.model(), {}, o);
+  const std::vector<Answer> expected = answers_of(engine, requests);
   const OtherThreads others;
-  Engine single(it_.model(), {}, o);
-  expect_equal(answers_of(single, requests), expected, "other threads");
+  Engine other(it_.model(), {}, o);
+  expect_equal(answers_of(other, requests), expected, "other threads");
 }
 
 /// The distribution that the token after a row was drawn from.

@@ -186,13 +186,13 @@ TEST(Sampling, RowsDoNotDependOnThreads) {
     draws[i].logits = rows[i], draws[i].vocab = 2990, draws[i].position = i;
     if (i % 2 == 0) draws[i].sampling.top_p = 0.9;
   }
-  std::vector<DrawnToken> two(draws.size()), one(draws.size());
-  draw_tokens(draws, two);
+  std::vector<DrawnToken> expected(draws.size()), found(draws.size());
+  draw_tokens(draws, expected);
   const OtherThreads others;
-  draw_tokens(draws, one);
+  draw_tokens(draws, found);
   for (size_t i = 0; i < draws.size(); ++i) {
-    EXPECT_EQ(one[i].id, two[i].id);
-    EXPECT_EQ(one[i].sampled_logprob, two[i].sampled_logprob);
+    EXPECT_EQ(found[i].id, expected[i].id);
+    EXPECT_EQ(found[i].sampled_logprob, expected[i].sampled_logprob);
   }
 }
 

@@ -312,10 +312,10 @@ void check_invariance(const OpCase& c) {
   base.backward();
   {
     const OtherThreads others;
-    Run single(c, false);
-    single.forward();
-    single.backward();
-    expect_same_run(base, single, c.name + ": other threads");
+    Run other(c, false);
+    other.forward();
+    other.backward();
+    expect_same_run(base, other, c.name + ": other threads");
   }
   const Isa best = active_isa();
   for (const Isa isa : kEveryIsa) {
