@@ -360,12 +360,12 @@ class Chat {
   }
 
   void stop_at_turn(Request& request) const {
-    const std::string& mark = s_.chat_template->end_of_turn();
-    if (mark.empty()) return;
-    if (const auto id = s_.tokenizer.special_id(mark))
-      request.stop_ids.push_back(*id);
-    else
-      request.stop_strings.push_back(mark);
+    for (const std::string& mark : s_.chat_template->ends_of_turn()) {
+      if (const auto id = s_.tokenizer.special_id(mark))
+        request.stop_ids.push_back(*id);
+      else
+        request.stop_strings.push_back(mark);
+    }
   }
 
   Session s_;

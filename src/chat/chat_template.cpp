@@ -309,7 +309,18 @@ ReplyFormat ChatTemplate::reply_format(std::string_view kwargs) const {
   const auto has = [&](std::string_view text) { return s.find(text) != std::string::npos; };
   ReplyFormat f;
   if (has("<think>")) f.think_open = "<think>", f.think_close = "</think>";
-  if (has("<function=")) {
+  if (has("[THINK]")) f.think_open = "[THINK]", f.think_close = "[/THINK]";
+  if (has("<|channel|>") && has("<|message|>")) {
+    f.tools = ToolStyle::harmony;
+    f.channels = true;
+    f.think_open = "<|channel|>analysis<|message|>", f.think_close = "<|end|>";
+  } else if (has("<｜tool▁calls▁begin｜>")) {
+    f.tools = ToolStyle::deepseek;
+    f.tool_open = "<｜tool▁calls▁begin｜>", f.tool_close = "<｜tool▁calls▁end｜>";
+  } else if (has("[TOOL_CALLS]")) {
+    f.tools = ToolStyle::mistral;
+    f.tool_open = "[TOOL_CALLS]";
+  } else if (has("<function=")) {
     f.tools = ToolStyle::zaya_xml;
     const size_t at = s.find("tool_call>"), open = s.rfind('<', at);
     f.tool_open = at == std::string::npos || at - open > 40 ? "<tool_call>" : s.substr(open, at + 10 - open);
@@ -330,6 +341,13 @@ ReplyFormat ChatTemplate::reply_format(std::string_view kwargs) const {
 
 const std::string& ChatTemplate::end_of_turn() const {
   return impl_->end_of_turn;
+}
+std::vector<std::string> ChatTemplate::ends_of_turn() const {
+  std::vector<std::string> out;
+  if (!end_of_turn().empty()) out.push_back(end_of_turn());
+  for (const char* end : {"<|call|>", "<|eom_id|>"})
+    if (end != end_of_turn() && source().find(end) != std::string::npos) out.emplace_back(end);
+  return out;
 }
 bool ChatTemplate::knows_thinking() const {
   return impl_->source.find("enable_thinking") != std::string::npos;

@@ -106,9 +106,11 @@ class ChatTemplate {
   /// How replies in this format are read: found from the template's text. SmolLM3's Python calls where the
   /// conversation's template arguments have "python_tools".
   ReplyFormat reply_format(std::string_view kwargs = {}) const;
-  /// The control text behind an assistant's turn ("<|im_end|>"); "" if the template writes none. Generation
-  /// stops at it.
+  /// The control text behind an assistant's turn ("<|im_end|>"); "" if the template writes none.
   const std::string& end_of_turn() const;
+  /// The control texts at which generation stops: end_of_turn(), and another that the template writes behind
+  /// tool calls ("<|call|>", "<|eom_id|>").
+  std::vector<std::string> ends_of_turn() const;
   /// The template looks at `enable_thinking`.
   bool knows_thinking() const;
   const std::string& source() const;

@@ -10,6 +10,9 @@ namespace ingot::chat {
 namespace {
 
 constexpr std::string_view kPythonTag = "<|python_tag|>";
+constexpr std::string_view kMessage = "<|message|>";                          // ends a header
+constexpr std::string_view kHeaders[] = {"<|start|>", "<|channel|>", "to="};  // what one begins with
+constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|return|>", "<|call|>"};
 
 /// Length of the longest end of `text` that `tag` begins with, short of the whole tag.
 size_t tag_begins(std::string_view text, std::string_view tag) {
@@ -17,6 +20,18 @@ size_t tag_begins(std::string_view text, std::string_view tag) {
   for (size_t n = std::min(text.size(), tag.size() - 1); n > 0; --n)
     if (text.ends_with(tag.substr(0, n))) return n;
   return 0;
+}
+
+struct FoundTag {
+  size_t begin = std::string_view::npos, end = std::string_view::npos;
+};
+
+/// The first of the marks that end a message, from byte `from` on.
+FoundTag message_end(std::string_view text, size_t from) {
+  FoundTag out;
+  for (const std::string_view tag : kMessageEnds)
+    if (const size_t at = text.find(tag, from); at < out.begin) out = {at, at + tag.size()};
+  return out;
 }
 
 size_t without_newlines(std::string_view text, size_t end) {
@@ -27,13 +42,16 @@ size_t without_newlines(std::string_view text, size_t end) {
 }  // namespace
 
 struct ReplyParser::Impl {
-  enum class State : uint8_t { start, reasoning, content, call, rest };
+  enum class State : uint8_t { start, reasoning, content, call, rest, header, message, message_call };
 
   ReplyFormat format;
   std::string tools;
   State state = State::start;
-  std::string waiting;         // text that is not told apart yet
-  size_t searched = 0;         // of waiting, in a call: no closing tag begins before
+  std::string waiting;     // text that is not told apart yet
+  size_t searched = 0;     // of waiting, in a call or header: no closing tag begins before
+  size_t header_size = 0;  // of waiting, in a call that is a message
+  ReplyPiece::Kind message_kind = ReplyPiece::Kind::content;
+  bool message_joins = false;  // the text that comes next follows another message of its kind
   bool skip_newlines = false;  // newlines that come next belong to a tag
   bool content_began = false;
   bool final = false;
@@ -48,6 +66,7 @@ struct ReplyParser::Impl {
   void emit(ReplyPiece::Kind kind, std::string text) {
     if (text.empty()) return;
     auto& field = kind == ReplyPiece::Kind::reasoning ? message.reasoning_content : message.content;
+    if (std::exchange(message_joins, false) && field) text.insert(0, 1, '\n');
     field = field.value_or("") + text;
     pieces.push_back({kind, std::move(text), {}});
   }
@@ -126,13 +145,18 @@ struct ReplyParser::Impl {
     const bool tags = !format.tool_open.empty();
     const size_t open = tags ? waiting.find(format.tool_open) : std::string::npos;
     if (open != std::string::npos) {
-      const size_t end = without_newlines(waiting, open);
+      const size_t end = takes_newlines() ? without_newlines(waiting, open) : open;
       emit(ReplyPiece::Kind::content, waiting.substr(0, end));
-      enter(State::call, end, false);
+      enter(format.tool_close.empty() ? State::rest : State::call, end, false);
       return true;
     }
-    release(ReplyPiece::Kind::content, tag_begins(waiting, format.tool_open), tags);
+    release(ReplyPiece::Kind::content, tag_begins(waiting, format.tool_open), tags && takes_newlines());
     return false;
+  }
+
+  /// Newlines beside tags of tool calls belong to the tags.
+  bool takes_newlines() const {
+    return format.tools != ToolStyle::deepseek && format.tools != ToolStyle::mistral;
   }
 
   /// A call between tags; `waiting` begins with the newlines before the opening tag.
@@ -146,7 +170,7 @@ struct ReplyParser::Impl {
       std::string written = waiting.substr(0, end);
       if (auto calls = parse_tool_calls(format.tools, body, tools)) {
         emit_calls(std::move(*calls), written.substr(without_leading_newlines(written)));
-        enter(State::content, end, true);
+        enter(State::content, end, takes_newlines());
       } else {
         emit(ReplyPiece::Kind::content, std::move(written));
         enter(State::content, end, false);
@@ -177,6 +201,78 @@ struct ReplyParser::Impl {
     waiting.clear();
   }
 
+  /// The header of a message in a channel; a text without one is content.
+  bool header() {
+    const size_t begin = std::min(waiting.find_first_not_of(" \n\r\t"), waiting.size());
+    const std::string_view text = std::string_view(waiting).substr(begin);
+    const auto may_be = [&](std::string_view h) { return text.starts_with(h) || h.starts_with(text); };
+    if (!std::any_of(std::begin(kHeaders), std::end(kHeaders), may_be) && !may_be(kMessage))
+      return begin_message(ReplyPiece::Kind::content, 0);
+    const size_t end = waiting.find(kMessage, searched);
+    const FoundTag stop = message_end(waiting, searched);
+    if (stop.begin < end) {  // no header
+      emit(ReplyPiece::Kind::content, waiting.substr(0, stop.end));
+      return enter(State::header, stop.end, false), true;
+    }
+    if (end == std::string::npos) {
+      searched = waiting.size() - std::min(waiting.size(), kMessage.size() - 1);
+      if (final) release(ReplyPiece::Kind::content, 0, false);
+      return false;
+    }
+    const ChannelHeader h = read_channel_header(std::string_view(waiting).substr(0, end));
+    header_size = end + kMessage.size();
+    if (!h.assistants || !h.to.empty()) {
+      if (h.assistants && format.tools == ToolStyle::harmony && h.to.starts_with("functions."))
+        return enter(State::message_call, 0, false), true;
+      return begin_message(ReplyPiece::Kind::content, 0);  // nobody here has asked for it: as it was written
+    }
+    return begin_message(h.channel == "analysis" ? ReplyPiece::Kind::reasoning : ReplyPiece::Kind::content,
+                         header_size);
+  }
+
+  bool begin_message(ReplyPiece::Kind kind, size_t taken) {
+    message_kind = kind;
+    message_joins = true;
+    enter(State::message, taken, false);
+    return true;
+  }
+
+  /// The text of a message.
+  bool message_text() {
+    const FoundTag end = message_end(waiting, 0);
+    if (end.begin != std::string::npos) {
+      emit(message_kind, waiting.substr(0, end.begin));
+      return enter(State::header, end.end, false), true;
+    }
+    size_t held = 0;
+    for (const std::string_view tag : kMessageEnds) held = std::max(held, tag_begins(waiting, tag));
+    release(message_kind, held, false);
+    return false;
+  }
+
+  /// A message that is a call; `waiting` begins with its header. It may lack the mark that ends it, at which
+  /// generation stops.
+  bool message_call() {
+    FoundTag end = message_end(waiting, std::max(searched, header_size));
+    const auto text = [&](size_t until) {
+      return std::string_view(waiting).substr(header_size, until - header_size);
+    };
+    while (end.begin != std::string::npos && is_cut_inside_value(format.tools, text(end.begin)))
+      end = message_end(waiting, end.end);
+    searched = waiting.size() - std::min(waiting.size(), std::string_view("<|return|>").size() - 1);
+    if (end.begin == std::string::npos) {
+      if (!final) return false;
+      end = {waiting.size(), waiting.size()};
+    }
+    std::string written = waiting.substr(0, end.end);
+    if (auto calls = parse_tool_calls(format.tools, std::string_view(waiting).substr(0, end.begin), tools))
+      emit_calls(std::move(*calls), written);
+    else
+      emit(ReplyPiece::Kind::content, std::move(written));
+    enter(State::header, end.end, false);
+    return true;
+  }
+
   void advance() {
     for (bool more = true; more;) {
       switch (state) {
@@ -196,6 +292,15 @@ struct ReplyParser::Impl {
           rest();
           more = false;
           break;
+        case State::header:
+          more = header();
+          break;
+        case State::message:
+          more = message_text();
+          break;
+        case State::message_call:
+          more = message_call();
+          break;
       }
     }
   }
@@ -205,7 +310,12 @@ ReplyParser::ReplyParser(ReplyFormat format, bool in_thinking, std::string_view 
     : impl_(std::make_unique<Impl>()) {
   impl_->format = std::move(format);
   impl_->tools = tools;
-  if (in_thinking && !impl_->format.think_close.empty()) impl_->enter(Impl::State::reasoning, 0, true);
+  if (impl_->format.tools == ToolStyle::none) impl_->format.tool_open = impl_->format.tool_close = "";
+  if (impl_->format.channels)
+    in_thinking ? void(impl_->begin_message(ReplyPiece::Kind::reasoning, 0))
+                : impl_->enter(Impl::State::header, 0, false);
+  else if (in_thinking && !impl_->format.think_close.empty())
+    impl_->enter(Impl::State::reasoning, 0, true);
 }
 ReplyParser::~ReplyParser() = default;
 ReplyParser::ReplyParser(ReplyParser&&) noexcept = default;

@@ -19,9 +19,13 @@ enum class ToolStyle : uint8_t {
   llama3,         ///< the whole reply is {"name": ..., "parameters": {...}}, also behind <|python_tag|>
   smollm_python,  ///< <code>name(key=value, ...)</code>, one call a line, values as Python literals
   zaya_xml,       ///< <function=NAME><parameter=KEY>value</parameter></function> between tool-call tags
+  deepseek,  ///< V3, R1: function<｜tool▁sep｜>NAME and fenced JSON; V3.1: NAME<｜tool▁sep｜>{...}; in tags
+  mistral,  ///< [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]NAME[ARGS]{...} a call
+  harmony,  ///< GPT-OSS: a message to=functions.NAME whose text is {...}, ended by <|call|>
 };
 constexpr auto enum_names(ToolStyle) {
-  return names_in_order<ToolStyle>("none", "hermes", "llama3", "smollm_python", "zaya_xml");
+  return names_in_order<ToolStyle>("none", "hermes", "llama3", "smollm_python", "zaya_xml", "deepseek",
+                                   "mistral", "harmony");
 }
 
 struct ReplyFormat {
@@ -29,7 +33,11 @@ struct ReplyFormat {
   std::string think_open;   ///< "<think>"; "": the family does not reason
   std::string think_close;  ///< "</think>"
   std::string tool_open;    ///< what opens a call; "" where the style has none
-  std::string tool_close;   ///< what closes it
+  std::string tool_close;   ///< what closes it; "": calls end with the reply
+  /// A reply is messages with headers: <|channel|>CHANNEL<|message|>text<|end|><|start|>assistant...
+  /// (GPT-OSS). The channel analysis is reasoning, commentary and final are content. Texts of one kind are
+  /// joined by a newline.
+  bool channels = false;
   bool operator==(const ReplyFormat&) const = default;
 };
 

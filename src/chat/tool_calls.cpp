@@ -1,8 +1,9 @@
-// See tool_calls.h: JSON, Python and XML-like calls.
+// See tool_calls.h: JSON, Python and XML-like calls, and JSON between marks (DeepSeek, Mistral, GPT-OSS).
 #include "chat/tool_calls.h"
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -91,6 +92,93 @@ std::optional<Calls> json_calls(std::string_view body, bool several) {
   }
   if (out.empty()) return std::nullopt;
   return out;
+}
+
+/// Takes `mark` and blanks behind it off the front of `s`.
+bool take_mark(std::string_view& s, std::string_view mark) {
+  if (!s.starts_with(mark)) return false;
+  s = trimmed(s.substr(mark.size()));
+  return true;
+}
+
+/// The call of `name` with the JSON object that `s` begins with, which is taken off.
+std::optional<ToolCall> take_arguments(std::string_view& s, std::string_view name) {
+  const size_t end = s.starts_with('{') ? end_of_json(s, 0) : std::string_view::npos;
+  if (name.empty() || utf8::valid_prefix(name) != name.size() || end == std::string_view::npos)
+    return std::nullopt;
+  const auto arguments = parse_json_text(s.substr(0, end));
+  if (!arguments) return std::nullopt;
+  s = trimmed(s.substr(end));
+  return ToolCall{"", std::string(name), arguments->dump()};
+}
+
+/// V3.1 writes NAME, the separator and JSON; V3 and R1 the type, the separator, NAME and JSON in a fence.
+std::optional<Calls> deepseek_calls(std::string_view body) {
+  static constexpr std::string_view kSeparator = "<｜tool▁sep｜>", kFence = "```json";
+  Calls out;
+  body = trimmed(body);
+  while (take_mark(body, "<｜tool▁call▁begin｜>")) {
+    const size_t separator = body.find(kSeparator);
+    if (separator == std::string_view::npos) return std::nullopt;
+    std::string_view name = trimmed(body.substr(0, separator));
+    take_mark(body = body.substr(separator), kSeparator);
+    const bool fenced = !body.starts_with('{');
+    if (fenced) {
+      const size_t fence = body.find(kFence);
+      if (fence == std::string_view::npos) return std::nullopt;
+      name = trimmed(body.substr(0, fence));
+      take_mark(body = body.substr(fence), kFence);
+    }
+    auto call = take_arguments(body, name);
+    if (!call || (fenced && !take_mark(body, "```")) || !take_mark(body, "<｜tool▁call▁end｜>"))
+      return std::nullopt;
+    out.push_back(std::move(*call));
+  }
+  if (out.empty() || !body.empty()) return std::nullopt;
+  return out;
+}
+
+/// A list of calls, or NAME[ARGS]{...}, in which an id may stand behind the name; several one after another.
+std::optional<Calls> mistral_calls(std::string_view body) {
+  static constexpr std::string_view kArguments = "[ARGS]";
+  Calls out;
+  body = trimmed(body);
+  while (take_mark(body, "[TOOL_CALLS]")) {
+    if (body.starts_with('[')) {
+      const size_t end = end_of_json(body, 0);
+      const auto list = parse_json_text(body.substr(0, end));
+      if (end == std::string_view::npos || !list || list->empty()) return std::nullopt;
+      for (const Json& j : *list) {
+        auto call = call_of_json(j);
+        if (!call) return std::nullopt;
+        out.push_back(std::move(*call));
+      }
+      body = trimmed(body.substr(end));
+    } else {
+      const size_t at = body.find(kArguments);
+      if (at == std::string_view::npos) return std::nullopt;
+      const std::string_view before = body.substr(0, at);
+      take_mark(body = body.substr(at), kArguments);
+      auto call = take_arguments(body, trimmed(before.substr(0, before.find("[CALL_ID]"))));
+      if (!call) return std::nullopt;
+      out.push_back(std::move(*call));
+    }
+  }
+  if (out.empty() || !body.empty()) return std::nullopt;
+  return out;
+}
+
+/// A message with its header, without what ends it.
+std::optional<Calls> harmony_calls(std::string_view body) {
+  static constexpr std::string_view kMessage = "<|message|>", kFunctions = "functions.";
+  const size_t at = body.find(kMessage);
+  if (at == std::string_view::npos) return std::nullopt;
+  const ChannelHeader header = read_channel_header(body.substr(0, at));
+  body = trimmed(body.substr(at + kMessage.size()));
+  if (!header.assistants || !header.to.starts_with(kFunctions)) return std::nullopt;
+  auto call = take_arguments(body, header.to.substr(kFunctions.size()));
+  if (!call || !body.empty()) return std::nullopt;
+  return Calls{std::move(*call)};
 }
 
 /// Calls as Python writes them, with literals as values.
@@ -304,6 +392,17 @@ std::optional<Calls> xml_calls(std::string_view body, std::string_view tools) {
 
 }  // namespace
 
+ChannelHeader read_channel_header(std::string_view header) {
+  const auto word_behind = [&](std::string_view mark) {
+    const size_t at = header.find(mark);
+    if (at == std::string_view::npos) return std::string_view();
+    const std::string_view rest = header.substr(at + mark.size());
+    return rest.substr(0, std::min(rest.find_first_of(" \n\r\t<"), rest.size()));
+  };
+  const std::string_view role = word_behind("<|start|>");
+  return {word_behind("<|channel|>"), word_behind("to="), role.empty() || role == "assistant"};
+}
+
 std::optional<std::string> compact_json(std::string_view text) {
   const auto j = parse_json_text(text);
   if (!j) return std::nullopt;
@@ -321,6 +420,12 @@ std::optional<std::vector<ToolCall>> parse_tool_calls(ToolStyle style, std::stri
       return PythonReader(body).calls();
     case ToolStyle::zaya_xml:
       return xml_calls(body, tools);
+    case ToolStyle::deepseek:
+      return deepseek_calls(body);
+    case ToolStyle::mistral:
+      return mistral_calls(body);
+    case ToolStyle::harmony:
+      return harmony_calls(body);
     case ToolStyle::none:
       break;
   }

@@ -19,8 +19,8 @@ EngineModel::EngineModel(const Model& model, Tokenizer tokenizer, EngineModelOpt
       options_(std::move(options)),
       engine_(model, tokenizer_, engine_options(model, options_)) {
   if (!options_.chat) return;
-  if (const auto end = tokenizer_.special_id(options_.chat->end_of_turn()))
-    options_.control.end.push_back(*end);
+  for (const std::string& mark : options_.chat->ends_of_turn())
+    if (const auto end = tokenizer_.special_id(mark)) options_.control.end.push_back(*end);
 }
 
 int32_t EngineModel::prefix() const {

@@ -92,7 +92,7 @@ void Service::chat(const nlohmann::json& body, const HttpRequest& request,
   o.in_thinking = rendered.ends_in_thinking;
   if (!r.ignore_end) {
     o.stop_ids = control_.end;
-    if (const std::string& mark = t.end_of_turn(); !mark.empty()) {
+    for (const std::string& mark : t.ends_of_turn()) {
       const auto id = tokenizer_.special_id(mark);
       if (!id)
         o.stop_strings.push_back(mark);

@@ -24,7 +24,7 @@ TEST(ChatCorpus, RowsAreReadOrRefused) {
   EXPECT_GE(replay_corpus("chat_row", chat_row_input, 20), 12);
 }
 TEST(ChatCorpus, RepliesAreReadHoweverTheyAreSplit) {
-  EXPECT_GE(replay_corpus("chat_reply", chat_reply_input, 60), 12);
+  EXPECT_GE(replay_corpus("chat_reply", chat_reply_input, 60), 25);
 }
 
 }  // namespace ingot::test::chat_corpus_test

@@ -124,6 +124,8 @@ TEST(ChatTemplate, TheMaskHoldsWhatTheAssistantWroteAndTheEndOfItsTurn) {
       {"zaya", {"B<|im_end|>", "D<|im_end|>"}},
       {"gemma3", {"B<end_of_turn>", "D<end_of_turn>"}},
       {"deepseek", {"B<｜end▁of▁sentence｜>", "D<｜end▁of▁sentence｜>"}},
+      {"deepseek_v31", {"B<｜end▁of▁sentence｜>", "D<｜end▁of▁sentence｜>"}},
+      {"mistral_args", {"B</s>", "D</s>"}},
       {"mistral", {" B</s>", " D</s>"}},  // generation starts behind [/INST]
       {"inst", {" B </s>", " D </s>"}},
       {"harmony", {"<|channel|>final<|message|>B<|end|>", "<|channel|>final<|message|>D<|return|>"}},
@@ -293,6 +295,32 @@ TEST(ChatTemplate, WhatATemplateSaysOfItself) {
                    .ends_in_thinking);
   EXPECT_EQ(fixture_template("zaya").reply_format().tool_open, "<zaya_tool_call>");
   EXPECT_EQ(fixture_template("llama3").reply_format().tools, chat::ToolStyle::llama3);
+  const std::tuple<const char*, chat::ToolStyle, const char*> marked[] = {
+      {"deepseek", chat::ToolStyle::deepseek, "<think>"},
+      {"deepseek_v31", chat::ToolStyle::deepseek, "<think>"},
+      {"mistral", chat::ToolStyle::mistral, ""},
+      {"mistral_args", chat::ToolStyle::mistral, "[THINK]"},
+      {"harmony", chat::ToolStyle::harmony, "<|channel|>analysis<|message|>"}};
+  for (const auto& [name, style, think] : marked) {
+    const chat::ReplyFormat format = fixture_template(name).reply_format();
+    EXPECT_EQ(format.tools, style) << name;
+    EXPECT_EQ(format.think_open, think) << name;
+    EXPECT_EQ(format.channels, style == chat::ToolStyle::harmony) << name;
+  }
+  EXPECT_TRUE(fixture_template("deepseek_v31")
+                  .render(one(), {.add_generation_prompt = true, .enable_thinking = true})
+                  .ends_in_thinking);
+  EXPECT_FALSE(
+      fixture_template("deepseek_v31").render(one(), {.add_generation_prompt = true}).ends_in_thinking);
+}
+
+TEST(ChatTemplate, GenerationStopsBehindCallsToo) {
+  EXPECT_EQ(fixture_template("harmony").ends_of_turn(), (Texts{"<|return|>", "<|call|>"}));
+  EXPECT_EQ(fixture_template("deepseek_v31").ends_of_turn(), Texts{"<｜end▁of▁sentence｜>"});
+  EXPECT_EQ(fixture_template("qwen3").ends_of_turn(), Texts{"<|im_end|>"});
+  const char* const ipython =
+      "{% for m in messages %}{{ m.content + ('<|eom_id|>' if m.tool_calls else '<|eot_id|>') }}{% endfor %}";
+  EXPECT_EQ(ChatTemplate::from_text(ipython, {}, "t").ends_of_turn(), (Texts{"<|eot_id|>", "<|eom_id|>"}));
 }
 
 TEST(ChatTemplate, FaultsNameTheConstructAndItsPlace) {

@@ -183,7 +183,7 @@ TEST(Lint, WhatALaterTurnRepeatsIsNoPartOfTheReply) {
       t, {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [{"function":
       {"name": "look", "arguments": {"x": 1}}}]}, {"role": "tool", "content": "t"},
       {"role": "tool", "content": "u"}, {"role": "assistant", "content": "a"}]})"});
-  for (const LintFault& f : found) EXPECT_EQ(f.kind, LintKind::not_read_back) << shown(found);
+  EXPECT_EQ(shown(found), "");
 }
 
 TEST(Lint, WithoutATokenizerIdsAreNotCompared) {

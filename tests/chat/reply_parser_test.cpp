@@ -102,6 +102,133 @@ TEST(ReplyParser, ReadsWhatTemplatesRender) {
                    kTools);
 }
 
+/// An object whose texts spell the marks of DeepSeek, Mistral and GPT-OSS.
+const std::string kMarkedArguments =
+    R"({"city":"Zürich <｜tool▁calls▁end｜><｜tool▁call▁end｜> \"x\"","text":"[TOOL_CALLS]f[ARGS]{]} \\",)"
+    R"("end":"<|call|> <|end|> <|message|>\n```","list":[1.5,null,true,{"a":["b"]}]})";
+
+/// What the template lets the assistant generate of `m`, read as a reply, is `m`.
+void check_read_back(const std::string& name, const Message& m, const chat::RenderOptions& options = {}) {
+  const auto t =
+      chat::ChatTemplate::from_text(test::read_text(test::fixture("chat/templates/" + name + ".jinja")),
+                                    {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, name);
+  chat::Conversation c;
+  c.messages = {chat::text_message("user", "q"), m};
+  const chat::Rendered r = t.render(c, options);
+  ASSERT_EQ(r.loss_spans.size(), 1u) << r.text;
+  const chat::ReplyText reply = t.reply_text(r, r.loss_spans[0]);
+  EXPECT_FALSE(reply.end_of_turn.empty()) << r.text;
+  check_all_splits(t.reply_format(), std::string(reply.text), m, reply.in_thinking);
+}
+
+TEST(ReplyParser, ReadsBackWhatDeepSeekMistralAndHarmonyRender) {
+  const std::vector<chat::ToolCall> one = {{"", "get", kMarkedArguments}},
+                                    two = {{"", "get", kMarkedArguments}, {"", "g2", "{}"}};
+  for (const char* name : {"deepseek", "deepseek_v31", "mistral", "mistral_args"})
+    for (const auto& calls : {one, two}) check_read_back(name, assistant(std::nullopt, {}, calls));
+  for (const char* name : {"deepseek", "deepseek_v31", "mistral_args"})
+    for (const auto& calls : {one, two}) check_read_back(name, assistant("Look < here.\n\n", {}, calls));
+  for (const char* name : {"deepseek_v31", "mistral_args", "harmony"})
+    for (const bool thinks : {false, true}) {
+      const chat::RenderOptions options{.enable_thinking = thinks};
+      check_read_back(name, assistant("answer <b> [x]\n", "because\n\nof < this [y]"), options);
+      check_read_back(name, assistant("Look.", "why", one), options);
+      check_read_back(name, assistant(std::nullopt, "why", one), options);
+      if (std::string(name) != "harmony") check_read_back(name, assistant("Look.", "why", two), options);
+    }
+  check_read_back("harmony", assistant(" \n answer, {as} it is \n"));
+  check_read_back("harmony", assistant(std::nullopt, {}, one));
+  check_read_back("harmony", assistant("I look it up.", {}, one));
+}
+
+const ReplyFormat kHarmony{ToolStyle::harmony, "<|channel|>analysis<|message|>", "<|end|>", "", "", true};
+
+// What the model writes has the recipient behind the channel, and a turn may hold several messages.
+TEST(ReplyParser, ReadsHarmonysMessages) {
+  const std::string call =
+      "<|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"a\": "
+      "\"<|call|>\"}";
+  for (const char* end : {"", "<|call|>", "<|end|>", "\n<|call|>"})
+    check_all_splits(
+        kHarmony,
+        "<|channel|>analysis<|message|>one<|end|><|start|>assistant<|channel|>analysis<|message|>"
+        "two<|end|><|start|>assistant<|channel|>commentary<|message|>Look.<|end|>" +
+            call + end,
+        assistant("Look.", "one\ntwo", {{"", "get", R"({"a":"<|call|>"})"}}));
+  check_all_splits(kHarmony, " to=functions.f<|channel|>commentary json<|message|>{}<|call|>" + call,
+                   assistant(std::nullopt, {}, {{"", "f", "{}"}, {"", "get", R"({"a":"<|call|>"})"}}));
+  check_all_splits(kHarmony, "still thinking<|end|><|start|>assistant<|channel|>final<|message|>a<|return|>",
+                   assistant("a", "still thinking"), true);
+  check_all_splits(kHarmony, "<|channel|>analysis<|message|>cut <|en", assistant("", "cut <|en"));
+  check_all_splits(kHarmony, "<|message|>a", assistant("a"));
+}
+
+TEST(ReplyParser, WhatIsNoMessageOfHarmonysIsContent) {
+  for (const std::string text :
+       {"plain <|text", "", "to", "to=nobody", "<|channel|>final", "  ",
+        "<|channel|>commentary to=functions.get<|message|>not json",
+        "<|channel|>commentary to=functions.get<|message|>{\"a\": 1", " to=functions.<|message|>{}",
+        "<|channel|>commentary to=functions.get<|message|>{} {}",
+        "<|channel|>analysis to=python<|message|>print(1)", "<|start|>user<|message|>who?"})
+    check_all_splits(kHarmony, text, assistant(text));
+  check_all_splits(kHarmony, "<|channel|>final<|end|><|channel|>final<|message|>a",
+                   assistant("<|channel|>final<|end|>\na"));
+  ReplyFormat without_tools = kHarmony;
+  without_tools.tools = ToolStyle::none;
+  const std::string call = " to=functions.f<|channel|>commentary json<|message|>{}";
+  check_all_splits(without_tools, "<|channel|>analysis<|message|>r<|end|><|start|>assistant" + call,
+                   assistant("<|start|>assistant" + call, "r"));
+}
+
+TEST(ReplyParser, ReadsDeepSeeksTwoForms) {
+  const ReplyFormat deepseek{ToolStyle::deepseek, "<think>", "</think>", "<｜tool▁calls▁begin｜>",
+                             "<｜tool▁calls▁end｜>"};
+  const std::string begin = "<｜tool▁calls▁begin｜>", open = "<｜tool▁call▁begin｜>", sep = "<｜tool▁sep｜>",
+                    close = "<｜tool▁call▁end｜>", end = "<｜tool▁calls▁end｜>";
+  const std::string fenced = open + "function" + sep + "get\n```json\n{\n  \"a\": 1\n}\n```" + close,
+                    bare = open + "function" + sep + "{\"b\": 2}" + close;
+  check_all_splits(
+      deepseek, "<think>\nr\n</think>\n\nLook." + begin + fenced + "\n" + fenced + bare + end,
+      assistant("Look.", "r",
+                {{"", "get", R"({"a":1})"}, {"", "get", R"({"a":1})"}, {"", "function", R"({"b":2})"}}));
+  check_all_splits(deepseek, "a" + begin + bare + end + " b",
+                   assistant("a b", {}, {{"", "function", R"({"b":2})"}}));
+  for (const std::string& text :
+       {begin + end, begin + bare, begin + open + "f" + sep + "[1]" + close + end, begin + bare + "x" + end,
+        begin + open + "f{}" + close + end, begin + open + sep + "{}" + close + end,
+        begin + open + "function" + sep + "f\n```json\n{}" + close + end,
+        begin + open + "function" + sep + "f\n{}" + close + end})
+    check_all_splits(deepseek, "x\n" + text, assistant("x\n" + text));
+}
+
+TEST(ReplyParser, ReadsMistralsForms) {
+  const ReplyFormat mistral{ToolStyle::mistral, "[THINK]", "[/THINK]", "[TOOL_CALLS]", ""};
+  const Message calls = assistant("a", {}, {{"", "f", R"({"x":"[TOOL_CALLS]"})"}, {"", "g", "{}"}});
+  const std::string first = R"({"x": "[TOOL_CALLS]"})";
+  check_all_splits(mistral,
+                   "a[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": " + first +
+                       ", \"id\": \"000000001\"}, {\"name\": \"g\", \"arguments\": {}}]\n",
+                   calls);
+  check_all_splits(mistral, "a[TOOL_CALLS]f[ARGS]" + first + "[TOOL_CALLS]g[ARGS]{}", calls);
+  check_all_splits(
+      mistral, "a[TOOL_CALLS]f[CALL_ID]000000001[ARGS]" + first + "\n[TOOL_CALLS][{\"name\": \"g\"}]", calls);
+  check_all_splits(mistral, "[THINK]r[/THINK]a[TOOL_CALL", assistant("a[TOOL_CALL", "r"));
+  for (const std::string text : {"[TOOL_CALLS]", "[TOOL_CALLS][]", "[TOOL_CALLS][1]", "[TOOL_CALLS]f[ARGS]",
+                                 "[TOOL_CALLS]f[ARGS]{} behind", "[TOOL_CALLS][ARGS]{}", "[TOOL_CALLS]f{}",
+                                 "[TOOL_CALLS][{\"name\": \"f\"}", "a [TOOL_CALLS]f[ARGS][1]"})
+    check_all_splits(mistral, text, assistant(text));
+}
+
+// Who has not given tools gets a call as text, and need not wait for its end.
+TEST(ReplyParser, WithoutToolsACallIsTextThatIsNotHeldBack) {
+  const std::string text = "a\n[TOOL_CALLS]f[ARGS]{}";
+  ReplyParser parser({ToolStyle::none, "[THINK]", "[/THINK]", "[TOOL_CALLS]", ""});
+  std::string said;
+  for (const ReplyPiece& p : parser.push(text)) said += p.text;
+  EXPECT_EQ(said, text);
+  EXPECT_TRUE(parser.finish().empty());
+}
+
 const ReplyFormat kHermes{ToolStyle::hermes, "<think>", "</think>", "<tool_call>", "</tool_call>"};
 const ReplyFormat kPython{ToolStyle::smollm_python, "<think>", "</think>", "<code>", "</code>"};
 
@@ -147,8 +274,9 @@ TEST(ReplyParser, ReadsSmolLM3sTwoStyles) {
 // template lets the assistant's turn begin.
 TEST(ReplyParser, TextComesBackFromEveryTemplate) {
   const std::string text = "Two lines,\nof which one < other {x} & \"é\" 🙂";
-  for (const char* name : {"chatml", "chatml_think", "qwen3", "zaya", "llama3", "gemma3", "deepseek",
-                           "mistral", "inst", "plain", "smollm3"}) {
+  for (const char* name :
+       {"chatml", "chatml_think", "qwen3", "zaya", "llama3", "gemma3", "deepseek", "deepseek_v31", "mistral",
+        "mistral_args", "harmony", "inst", "plain", "smollm3"}) {
     const auto t = chat::ChatTemplate::from_text(
         test::read_text(test::fixture(std::string("chat/templates/") + name + ".jinja")),
         {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, name);

@@ -17,7 +17,11 @@ const chat::ReplyFormat kFormats[] = {
     {chat::ToolStyle::llama3, "", "", "", ""},
     {chat::ToolStyle::smollm_python, "<think>", "</think>", "<code>", "</code>"},
     {chat::ToolStyle::zaya_xml, "<think>", "</think>", "<zaya_tool_call>", "</zaya_tool_call>"},
-    {chat::ToolStyle::none, "<think>", "</think>", "", ""}};
+    {chat::ToolStyle::none, "<think>", "</think>", "", ""},
+    {chat::ToolStyle::deepseek, "<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+    {chat::ToolStyle::mistral, "[THINK]", "[/THINK]", "[TOOL_CALLS]", ""},
+    {chat::ToolStyle::harmony, "<|channel|>analysis<|message|>", "<|end|>", "", "", true},
+    {chat::ToolStyle::none, "<|channel|>analysis<|message|>", "<|end|>", "", "", true}};
 constexpr std::string_view kTools =
     R"([{"name": "f", "parameters": {"properties": {"s": {"type": "string"}, "n": {"type": "integer"}}}}])";
 
@@ -45,7 +49,7 @@ chat::Message joined(const std::vector<chat::ReplyPiece>& pieces) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const chat::ReplyFormat& format = kFormats[data[0] % std::size(kFormats)];
+  const chat::ReplyFormat& format = kFormats[(data[0] & 127) % std::size(kFormats)];
   const bool in_thinking = data[0] >= 128;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   const chat::Message whole = chat::parse_reply(format, text, in_thinking, kTools);

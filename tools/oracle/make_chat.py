@@ -5,7 +5,7 @@ usage: python tools/oracle/make_chat.py                      (needs: pip install
        python tools/oracle/make_chat.py --show TEMPLATE N    prints rendering N of a template
 
 The templates beside (templates/*.jinja) are our own; they use the constructs of those of Llama 3, Qwen 3, SmolLM3,
-ZAYA1, Gemma 3, DeepSeek-R1, Mistral and GPT-OSS. Each is rendered with every conversation of conversations.jsonl, with
+ZAYA1, Gemma 3, DeepSeek-R1 and V3.1, Mistral and GPT-OSS. Each is rendered with every conversation of conversations.jsonl, with
 options in turn; renders.json has the XXH3 of each text, or "" where the template refuses.
 """
 import json
@@ -104,6 +104,8 @@ TURNS = {
     "llama3": (r"<\|start_header_id\|>assistant<\|end_header_id\|>\n\n", r"<\|eot_id\|>|<\|eom_id\|>", ""),
     "gemma3": (r"<start_of_turn>model\n", r"<end_of_turn>", ""),
     "deepseek": (r"<｜Assistant｜>|<｜tool▁outputs▁end｜>(?!<｜Assistant｜>)", r"<｜end▁of▁sentence｜>", ""),
+    "deepseek_v31": (r"<｜Assistant｜></?think>|<｜tool▁output▁end｜>(?!<｜tool▁output▁begin｜>|<｜User｜>)", r"<｜end▁of▁sentence｜>", ""),
+    "mistral_args": (r"(?:\[/INST\]|\[/TOOL_RESULTS\]|\[/SYSTEM_PROMPT\]|</s>)(?!\[INST\]|\[SYSTEM_PROMPT\]|\[TOOL_RESULTS\])", r"</s>", ""),
     "mistral": (r"(?:\[/INST\]|\[/TOOL_RESULTS\]|</s>)(?!\[INST\]|\[AVAILABLE_TOOLS\]|\[TOOL_RESULTS\])", r"</s>", ""),
     "inst": (r"(?: \[/INST\]|<</SYS>>\n\n(?!(?:(?!</s>).)*\[/INST\])|</s>|^)(?!<s>|<<SYS>>)", r"</s>", r"^ (?=.)"),
     "harmony": (r"<\|start\|>assistant", r"<\|end\|>|<\|return\|>|<\|call\|>", ""),
@@ -143,13 +145,13 @@ def generated_spans(name, source, row, options, text):
     spans, at = [], 0
     while begin := re.compile(opening, re.S).search(plain, at):
         start = begin.end()
-        thought = re.compile(r"<\|channel\|>analysis.*?<\|end\|>", re.S).match(plain, start)  # the turn resumes behind it
+        thought = re.compile(r"(?:(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)<\|message\|>.*?<\|end\|>)+", re.S).match(plain, start)  # the turn resumes behind it
         end = re.compile(ending, re.S).search(plain, thought.end() if thought else start)
         if not end: break  # the generation prompt
         if prompt and plain.startswith(prompt, start): start += len(prompt)
         if skipped and (m := re.compile(skipped, re.S).match(plain, start)): start = m.end()
         spans.append(in_bytes(start, end.end()) if plain[start : end.start()].strip() else None)
-        at = end.end() - len(end[0]) if name in ("mistral", "inst") else end.end()  # there it also precedes the next turn
+        at = end.end() - len(end[0]) if name in ("mistral", "mistral_args", "inst") else end.end()  # there it also precedes the next turn
     assert len(spans) <= len(said), (name, row, spans)
     return [s for s, some in zip(spans, said if len(spans) == len(said) else [True] * len(spans)) if some and s]  # else turns are left out
 

@@ -58,7 +58,8 @@ RolloutSampler::RolloutSampler(const Model& model, const Tokenizer& tokenizer,
       options_(options),
       format_(chat_template.reply_format()) {
   chat::require_tokens(template_, tokenizer_);
-  if (const auto end = tokenizer_.special_id(template_.end_of_turn())) stop_ids_.push_back(*end);
+  for (const std::string& mark : template_.ends_of_turn())
+    if (const auto end = tokenizer_.special_id(mark)) stop_ids_.push_back(*end);
   if (const auto eos = tokenizer_.roles().eos;
       eos && std::find(stop_ids_.begin(), stop_ids_.end(), *eos) == stop_ids_.end())
     stop_ids_.push_back(*eos);
