@@ -104,8 +104,7 @@ bool take_mark(std::string_view& s, std::string_view mark) {
 /// The call of `name` with the JSON object that `s` begins with, which is taken off.
 std::optional<ToolCall> take_arguments(std::string_view& s, std::string_view name) {
   const size_t end = s.starts_with('{') ? end_of_json(s, 0) : std::string_view::npos;
-  if (name.empty() || utf8::valid_prefix(name) != name.size() || end == std::string_view::npos)
-    return std::nullopt;
+  if (name.empty() || end == std::string_view::npos) return std::nullopt;
   const auto arguments = parse_json_text(s.substr(0, end));
   if (!arguments) return std::nullopt;
   s = trimmed(s.substr(end));
@@ -305,7 +304,7 @@ class PythonReader {
         return false;
       }
     }
-    if (at_ >= s_.size() || utf8::valid_prefix(text) != text.size()) return false;
+    if (at_ >= s_.size()) return false;
     ++at_;
     out = std::move(text);
     return true;
@@ -377,7 +376,6 @@ std::optional<Calls> xml_calls(std::string_view body, std::string_view tools) {
       if (value.ends_with('\n')) value.remove_suffix(1);
       const bool is_string = declared_type(tools, call.name, key) == "string";
       const auto json = is_string ? std::nullopt : parse_json_text(value);
-      if (!json && utf8::valid_prefix(value) != value.size()) return std::nullopt;
       arguments[key] = json && !json->is_string() ? *json : Json(std::string(value));
       body = trimmed(body.substr(end + std::string_view("</parameter>").size()));
     }
@@ -411,6 +409,7 @@ std::optional<std::string> compact_json(std::string_view text) {
 
 std::optional<std::vector<ToolCall>> parse_tool_calls(ToolStyle style, std::string_view body,
                                                       std::string_view tools) {
+  if (utf8::valid_prefix(body) != body.size()) return std::nullopt;  // JSON could not hold it
   switch (style) {
     case ToolStyle::hermes:
       return json_calls(body, false);

@@ -325,6 +325,28 @@ TEST(ReplyParser, WhatIsNoCallIsContent) {
   check_all_splits({}, "<think>a</think><tool_call>", assistant("<think>a</think><tool_call>"));
 }
 
+// A call's names and values go into JSON, which holds no other bytes.
+TEST(ReplyParser, ACallThatIsNotUtf8IsNone) {
+  const ReplyFormat zaya{ToolStyle::zaya_xml, "", "", "<tool_call>", "</tool_call>"};
+  for (const char* call : {"<function=\xE9><parameter=k>\n1\n</parameter></function>",
+                           "<function=f><parameter=\xE9>\n1\n</parameter></function>",
+                           "<function=f><parameter=k>\n\xE9\n</parameter></function>"}) {
+    const std::string text = fmt::format("<tool_call>{}</tool_call>", call);
+    const Message m = chat::parse_reply(zaya, text);
+    EXPECT_EQ(m.content, text);
+    EXPECT_TRUE(m.tool_calls.empty());
+  }
+  const std::string python = "<code>f(x='\xE9')</code>",
+                    deepseek =
+                        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>\xE9"
+                        "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+  EXPECT_EQ(chat::parse_reply(kPython, python).content, python);
+  EXPECT_EQ(chat::parse_reply({ToolStyle::deepseek, "", "", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+                              deepseek)
+                .content,
+            deepseek);
+}
+
 TEST(ReplyParser, UnfinishedReasoningStaysReasoning) {
   check_all_splits(kHermes, "<think>\nstill thinking\n", assistant("", "still thinking\n"));
   check_all_splits(kHermes, "inside</think>\n\nout", assistant("out", "inside"), true);
