@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "tokenizer/newer_characters.h"
 #include "tokenizer/regex.h"
 
 namespace ingot {
@@ -30,10 +31,12 @@ bool begins_with_word(std::string_view text) {
       R"(\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}])");
   const utf8::Step step = utf8::decode(text);
   if (step.status != utf8::Status::valid) return false;
+  text = text.substr(0, step.length);
+  const std::string known = with_known_characters(text);
   RegexScratch scratch;
   scratch.begin_text(step.length);
   Regex::Match match;
-  return word.match_at(text.substr(0, step.length), 0, scratch, match);
+  return word.match_at(known.empty() ? text : known, 0, scratch, match);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Unicode normalization form C (UAX #15), with the tables of Unicode 14 (tools/oracle/nfc_tables.py makes
-// them).
+// Unicode normalization form C (UAX #15) as the tokenizers library does it, whose tables are those of Unicode
+// 9: newer marks keep their places (tools/oracle/nfc_tables.py makes the tables).
 #pragma once
 #include <cstdint>
 #include <optional>

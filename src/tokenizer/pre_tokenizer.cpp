@@ -2,6 +2,7 @@
 #include "tokenizer/pre_tokenizer.h"
 
 #include "base/utf8.h"
+#include "tokenizer/newer_characters.h"
 
 namespace ingot {
 namespace {
@@ -14,9 +15,12 @@ Regex compile(const SplitRule& rule) {
 }  // namespace
 
 PreTokenizer::PreTokenizer(const TokenizerSpec& spec) {
-  for (const SplitRule& rule : spec.splits) stages_.push_back({compile(rule), rule.behavior, rule.invert});
+  for (const SplitRule& rule : spec.splits)
+    stages_.push_back(
+        {compile(rule), rule.behavior, rule.invert,
+         rule.kind == SplitRule::Kind::literal || !with_known_characters(rule.pattern).empty()});
   if (spec.gpt2_split)
-    stages_.push_back({Regex(std::string(gpt2_pattern())), SplitBehavior::isolated, false});
+    stages_.push_back({Regex(std::string(gpt2_pattern())), SplitBehavior::isolated, false, false});
 }
 
 /// Covers `text` with matches and the gaps between them, as Oniguruma's find_iter does: an empty match right
@@ -44,22 +48,28 @@ void PreTokenizer::for_each_range(const Stage& stage, std::string_view text, Reg
   if (covered < text.size()) body(covered, text.size(), false);
 }
 
-void PreTokenizer::run(size_t index, std::string_view text, RegexScratch& scratch, Sink sink,
-                       void* context) const {
+void PreTokenizer::start(std::string_view text, RegexScratch& scratch, Sink sink, void* context) const {
+  const std::string known = with_known_characters(text);
+  run(0, text, known.empty() ? text : known, scratch, sink, context);
+}
+
+void PreTokenizer::run(size_t index, std::string_view text, std::string_view known, RegexScratch& scratch,
+                       Sink sink, void* context) const {
   if (text.empty()) return;
   if (index == stages_.size()) return sink(context, text);
   const Stage& stage = stages_[index];
   const auto emit = [&](size_t begin, size_t end) {
-    run(index + 1, text.substr(begin, end - begin), scratch, sink, context);
+    run(index + 1, text.substr(begin, end - begin), known.substr(begin, end - begin), scratch, sink, context);
   };
+  const std::string_view seen = stage.spells ? text : known;
   if (stage.behavior == SplitBehavior::isolated) {
-    for_each_range(stage, text, scratch, [&](size_t begin, size_t end, bool) { emit(begin, end); });
+    for_each_range(stage, seen, scratch, [&](size_t begin, size_t end, bool) { emit(begin, end); });
     return;
   }
   // The other behaviors join neighbours: collect, join, pass on.
   std::vector<Range> joined;
   bool previous = false;  // was the range before a match?
-  for_each_range(stage, text, scratch, [&](size_t begin, size_t end, bool matched) {
+  for_each_range(stage, seen, scratch, [&](size_t begin, size_t end, bool matched) {
     const bool is_match = matched != stage.invert;
     bool join = false;
     switch (stage.behavior) {

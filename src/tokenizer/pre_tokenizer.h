@@ -19,8 +19,8 @@ class PreTokenizer {
   template <class Body>
   void split(std::string_view text, RegexScratch& scratch, Body&& body) const {
     using Fn = std::remove_reference_t<Body>;
-    run(
-        0, text, scratch, [](void* c, std::string_view piece) { (*static_cast<Fn*>(c))(piece); }, &body);
+    start(
+        text, scratch, [](void* c, std::string_view piece) { (*static_cast<Fn*>(c))(piece); }, &body);
   }
 
  private:
@@ -29,12 +29,16 @@ class PreTokenizer {
     Regex regex;
     SplitBehavior behavior;
     bool invert;
+    bool spells;  ///< the pattern spells its characters, newer ones too, so it must see the text itself
   };
   struct Range {
     size_t begin, end;
     bool is_match;
   };
-  void run(size_t stage, std::string_view text, RegexScratch& scratch, Sink sink, void* context) const;
+  void start(std::string_view text, RegexScratch& scratch, Sink sink, void* context) const;
+  /// `known`: the text with the characters that the pattern engine knows (newer_characters.h).
+  void run(size_t stage, std::string_view text, std::string_view known, RegexScratch& scratch, Sink sink,
+           void* context) const;
   template <class Body>
   static void for_each_range(const Stage& stage, std::string_view text, RegexScratch& scratch, Body&& body);
 

@@ -17,6 +17,7 @@
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/piece_counter.h"
+#include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/tokenizer_spec.h"
 
@@ -373,6 +374,32 @@ TEST(TokenizerText, FormC) {
             "\u1ecb\u0304");  // a mark goes below the one of the composed letter
   EXPECT_EQ(nfc::normalize("\u1100\u1161\u11a8"), "각");
   EXPECT_EQ(nfc::normalize("\u0958\u212b"), "\u0915\u093c\u00c5");
+  // Marks of Unicode 14, 13 and 11, and a pair of 13: the tokenizers library leaves them as they are.
+  for (const std::string kept :
+       {"\u0301\u0899a", "\U00016ff0\u0334a", "\U0001145e\u0323", "\U00011935\U00011930"})
+    EXPECT_EQ(nfc::normalize(kept).value_or(kept), kept);
+  EXPECT_EQ(nfc::normalize("\U0001e944\u0323"), "\u0323\U0001e944") << "a mark of Unicode 9";
+}
+
+// The pieces are those of the tokenizers library: ByteLevel's pattern, and Split.
+TEST(TokenizerText, CharactersNewerThanThePatternEngine) {
+  const auto pieces = [](std::string_view pattern, std::string_view text) {
+    TokenizerSpec spec;
+    set_pattern(spec, pattern);
+    RegexScratch scratch;
+    scratch.begin_text(text.size());
+    std::vector<std::string> out;
+    PreTokenizer(spec).split(text, scratch, [&](std::string_view piece) { out.emplace_back(piece); });
+    return out;
+  };
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(
+      pieces("gpt2", " \"\u1c8a\", a\U00016d43\U00016d71\U0001fae9! \U0002ebf0\u1c8b"),
+      (Pieces{" \"", "\u1c8a", "\",", " a\U00016d43", "\U00016d71", "\U0001fae9!", " \U0002ebf0", "\u1c8b"}));
+  EXPECT_EQ(pieces("\\p{Lu}|\\p{Han}", "a\u1c89\u1c8a\U0002ebf0"),
+            (Pieces{"a", "\u1c89", "\u1c8a", "\U0002ebf0"}));
+  EXPECT_EQ(pieces("\u1c8a", "\uff5a\u1c8a\uff5a"), (Pieces{"\uff5a", "\u1c8a", "\uff5a"}))
+      << "a pattern that spells one";
 }
 
 TEST(TokenizerTrain, RefusesWhatCannotWork) {

@@ -208,6 +208,11 @@ SCRIPTS = (
 ).split()
 
 
+# Of Unicode 15 and 16: letters, marks, numbers, symbols, Han.
+NEWER = [chr(c) for r in ("1C89-1C8A A7CB-A7CD 10D40-10D65 11F00-11F10 11F34-11F59 16D40-16D79 1CC00-1CCF9 1E4D0-1E4F9 1FAE8-1FAE9 2EBF0-2EE5D").split()
+         for c in range(int(r.split("-")[0], 16), int(r.split("-")[1], 16) + 1)]
+
+
 def corpus(folder, megabytes=20):
     """Files of 256 KB: code and text of this machine's Python, words of 22 scripts, emoji, runs of white space, digits."""
     rng = random.Random(1)
@@ -233,7 +238,9 @@ def corpus(folder, megabytes=20):
         return "".join("".join(rng.choices(script, k=rng.randint(1, 9))) + rng.choice([" ", " ", ", ", ". ", "\n"]) for _ in range(40))
 
     def noise():
-        kind = rng.randrange(4)
+        kind = rng.randrange(5)
+        if kind == 4:
+            return "".join(rng.choices(NEWER, k=rng.randint(1, 8))) + rng.choice(["", " ", '"', "a"])
         if kind == 0:
             return "".join(rng.choices(emoji, k=rng.randint(1, 12))) + " "
         if kind == 1:
