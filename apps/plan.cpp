@@ -9,6 +9,7 @@
 #include "base/file_system.h"
 #include "base/log.h"
 #include "plan/accuracy.h"
+#include "plan/advice.h"
 #include "plan/page.h"
 #include "plan/published.h"
 #include "plan/run_budget.h"
@@ -23,7 +24,7 @@ namespace {
 struct PlanArguments {
   std::string recipe, cluster, phase, html;
   std::vector<std::string> slow, runs;
-  bool published = false, budget = false, search = false;
+  bool published = false, budget = false, search = false, advice = false;
   TimeFor time;
   PlanFor what{0, 1};
   int rank = -1;
@@ -68,6 +69,17 @@ int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
     const SearchResult found = search_layouts(recipe, o.what.ranks, cluster, o.time);
     print_text(to_text(found));
     write_page(o, {.search = &found}, cluster.name);
+    return 0;
+  }
+  if (o.advice) {
+    const auto recipe_with = [&](const std::vector<std::string>& fields) {
+      std::vector<std::string> all = overrides;
+      all.insert(all.end(), fields.begin(), fields.end());
+      return with_planned_vocabulary(real_file_system(), load_recipe(o.recipe, all));
+    };
+    o.time.slow = slow_ranks(o.slow);
+    const Advice advice = advise(recipe_with, o.phase, o.what.ranks, load_cluster(o.cluster), o.time);
+    o.json.print(to_text(advice), to_json(advice));
     return 0;
   }
   const RunPlan plan = plan_ranks(recipe, o.what);
@@ -115,6 +127,11 @@ void add_plan_command(CLI::App& app, int& code) {
       ->needs(cluster);
   c->add_flag("--search", o->search, "the fastest layouts of these ranks that fit, and why others do not")
       ->needs(cluster);
+  c->add_flag("--advice", o->advice,
+              "what limits a step there, and what each change of the recipe would bring")
+      ->needs(cluster)
+      ->excludes("--search")
+      ->excludes("--budget");
   c->add_option("--type", o->time.type, "in which products compute there: f32, bf16 or f8")
       ->check(CLI::IsMember({"f32", "bf16", "f8"}))
       ->needs(cluster);

@@ -58,6 +58,8 @@ class Timer {
       }
       const OpTime t = costs_.time_of(s);
       count(t.seconds, t.quality);
+      kernels_ += t.seconds, launches_ += 1e-6 * cluster_.device.launch_us;
+      out_.launch_share = launches_ / kernels_;
       result.push_back({PassStep::Kind::compute, s.what == TimeOf::exchanges ? TimeOf::kernels : s.what,
                         t.seconds, 0, -1});
     }
@@ -155,6 +157,7 @@ class Timer {
   Fabric fabric_;
   OpCostModel costs_;
   RunTime& out_;
+  double kernels_ = 0, launches_ = 0;
 };
 
 /// Bytes of the values that a stage sends on for a micro-batch.

@@ -21,6 +21,7 @@ struct RunTime {
   StepTime step;
   std::vector<std::string> channels;
   std::array<double, 3> seconds_by_quality{};  ///< of kernels and transfers, by Quality, all stages
+  double launch_share = 0;                     ///< of the kernels' time: between kernels, all stages
   double tokens_per_second = 0;                ///< of a device
   double model_tflops = 0;                     ///< of a device
   double utilisation = 0;                      ///< model FLOPs over the dense peak of the type

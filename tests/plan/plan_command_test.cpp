@@ -47,6 +47,20 @@ TEST(PlanCommand, NumbersAsJson) {
   EXPECT_EQ(ranks, 16u);
 }
 
+TEST(PlanCommand, AdviceIsFieldsThatCanBeTyped) {
+  const std::vector<std::string> layout = {"--cluster", kCluster, "--parallel.tensor=4"};
+  std::vector<std::string> words = layout;
+  words.push_back("--advice");
+  const auto advice = json_of(words);
+  EXPECT_GT(advice.at("limits").at("products").get<double>(), 0);
+  ASSERT_FALSE(advice.at("faster").empty());
+  const auto& first = advice.at("faster")[0];
+  words = layout;
+  for (const auto& field : first.at("fields")) words.push_back(field);
+  const double step = json_of(words).at("time").at("step_seconds");
+  EXPECT_NEAR(step, first.at("step_seconds").get<double>(), 1e-6 * step);
+}
+
 TEST(PlanCommand, TimeOnAClusterAndWhatIfs) {
   const auto seconds = [](const std::vector<std::string>& more) {
     std::vector<std::string> words = {"--cluster", kCluster};
