@@ -1,6 +1,7 @@
 // See run_state.h.
 #include "train/run_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -129,13 +130,21 @@ double RunState::learning_rate() const {
          phase().rate_factor(sampler_->level());
 }
 
+bool has_comparable_losses(const PhaseConfig& a, const PhaseConfig& b) {
+  const auto same = [](const SourceWeight& x, const SourceWeight& y) {
+    return x.source == y.source && x.weight == y.weight;
+  };
+  return a.kind == b.kind && a.objective == b.objective && a.z_coefficient == b.z_coefficient &&
+         std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(), b.weights.end(), same);
+}
+
 bool RunState::enter_next_phase() {
   if (step_ < sampler_->end_step()) return false;
   source_.reset();
   saved_source_.clear();
-  const std::string kind = phase().kind;
+  const PhaseConfig before = phase();
   sampler_->advance();
-  if (phase().kind != kind) watch_.forget();
+  if (!has_comparable_losses(before, phase())) watch_.forget();
   set_position();
   if (phase().optimizer.state == PhaseOptimizerState::reset) engine_.reset_optimizer();
   return true;

@@ -14,6 +14,10 @@
 
 namespace ingot {
 
+/// Whether a loss of the phase `b` says something beside those of `a`: the same mixture and objective.
+/// Other sequence lengths and rotations are compared.
+bool has_comparable_losses(const PhaseConfig& a, const PhaseConfig& b);
+
 class RunState {
  public:
   /// All must outlive this. Before begin() or restore() there is no sampler.

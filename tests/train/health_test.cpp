@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "train/run_state.h"
 
 namespace ingot::health_test {
 
@@ -22,6 +23,26 @@ LossWatch calm(int64_t steps) {
 TEST(LossWatch, NothingIsJudgedBeforeThirtySteps) {
   LossWatch watch = calm(29);
   EXPECT_EQ(watch.observe(30, 50, 1), fine);
+}
+
+/// A phase with another mixture begins with another loss, which is no spike; one with another rate does not.
+TEST(LossWatch, OnlyLossesOfTheSameKindAreCompared) {
+  PhaseConfig a;
+  a.weights = {{"english", 0.5}, {"solved", 0.5}};
+  EXPECT_TRUE(has_comparable_losses(a, a));
+  const auto compares = [&](auto change) {
+    PhaseConfig b = a;
+    change(b);
+    return has_comparable_losses(a, b);
+  };
+  EXPECT_TRUE(compares([](PhaseConfig& b) { b.lr = 1e-5, b.steps = 7, b.sequence = 512, b.name = "decay"; }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.weights[1].weight = 0.6; }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.weights[1].source = "checked"; }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.weights.pop_back(); }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.weights.clear(); }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.kind = "chat"; }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.objective = "other"; }));
+  EXPECT_FALSE(compares([](PhaseConfig& b) { b.z_coefficient = 1e-4; }));
 }
 
 TEST(LossWatch, APlantedSpikeIsSeenAndEndsAfterItsPatience) {
