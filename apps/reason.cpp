@@ -52,8 +52,8 @@ struct OpenReasoner {
                   "give --chat-template (chatml-think), or a model that was trained on conversations");
     chat::require_tokens(*session.chat_template, session.tokenizer);
     reasoner = {engine.get(), &*session.chat_template, session.control.end, {}};
-    for (const std::string& mark : session.chat_template->ends_of_turn())
-      if (const auto end = session.tokenizer.special_id(mark)) reasoner.stop_ids.push_back(*end);
+    for (const int32_t end : chat::end_ids(*session.chat_template, session.tokenizer))
+      reasoner.stop_ids.push_back(end);
     if (!o.aggregate.empty()) reasoner.aggregate = {real_file_system().read(o.aggregate), o.aggregate};
   }
 };

@@ -130,6 +130,8 @@ ChatTemplate open_template(FileSystem& fs, const std::string& given);
 
 /// Error if the tokenizer lacks the token that ends a turn, or one that a message begins with; it names them.
 void require_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+/// The ids of ends_of_turn(), without those that the tokenizer lacks.
+std::vector<int32_t> end_ids(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
 /// render() of a row of training data: errors name `where`, and a row of which nothing is in the loss is one.
 Rendered render_row(const ChatTemplate& chat_template, const Conversation& conversation,

@@ -103,6 +103,13 @@ ChatTemplate open_template(FileSystem& fs, const std::string& given) {
       "name one: a .jinja file, a folder that has one, or chatml-think, which is shipped");
 }
 
+std::vector<int32_t> end_ids(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string& mark : chat_template.ends_of_turn())
+    if (const auto id = tokenizer.special_id(mark)) ids.push_back(*id);
+  return ids;
+}
+
 void require_tokens(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   const std::string& end = chat_template.end_of_turn();
   if (end.empty())

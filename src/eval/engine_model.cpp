@@ -19,8 +19,7 @@ EngineModel::EngineModel(const Model& model, Tokenizer tokenizer, EngineModelOpt
       options_(std::move(options)),
       engine_(model, tokenizer_, engine_options(model, options_)) {
   if (!options_.chat) return;
-  for (const std::string& mark : options_.chat->ends_of_turn())
-    if (const auto end = tokenizer_.special_id(mark)) options_.control.end.push_back(*end);
+  for (const int32_t end : chat::end_ids(*options_.chat, tokenizer_)) options_.control.end.push_back(end);
 }
 
 int32_t EngineModel::prefix() const {

@@ -70,9 +70,8 @@ void write_chat_files(FileSystem& fs, const StoredModel& m, const FinetuneOption
   const std::string path = folder + "/generation_config.json";
   auto config = nlohmann::ordered_json::parse(fs.exists(path) ? fs.read(path) : "{}", nullptr, false);
   if (!config.is_object()) config = nlohmann::ordered_json::object();
-  std::set<int32_t> ends;
-  for (const std::string& mark : found->ends_of_turn())
-    if (const auto end = tokenizer.special_id(mark)) ends.insert(*end);
+  const std::vector<int32_t> turn_ends = chat::end_ids(*found, tokenizer);
+  std::set<int32_t> ends(turn_ends.begin(), turn_ends.end());
   if (const auto eos = tokenizer.roles().eos) ends.insert(*eos);
   const auto ids = config.value("eos_token_id", nlohmann::ordered_json());
   for (const auto& id : ids.is_array() ? ids : nlohmann::ordered_json::array({ids}))

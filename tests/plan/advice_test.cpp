@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/layout_choice.h"
+#include "support/small_cluster.h"
 
 namespace ingot::test::advice_test {
 
@@ -20,15 +20,6 @@ Recipe recipe(const Fields& layout, const Fields& more) {
   all.insert(all.end(), layout.begin(), layout.end());
   all.insert(all.end(), more.begin(), more.end());
   return recipe_from_tree(parse_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n", "test"), all);
-}
-
-Cluster cluster(const char* memory) {
-  return cluster_from_text(fmt::format("name = \"small\"\n[device]\nmemory = \"{}\"\nbandwidth = 3000.0\n"
-                                       "launch_us = 4.0\nrates = {{ bf16 = 900.0, f32 = 60.0 }}\n"
-                                       "[[links]]\nranks = 4\ngb_per_s = 300.0\nlatency_us = 2.0\n"
-                                       "[[links]]\ngb_per_s = 45.0\nlatency_us = 5.0\n",
-                                       memory),
-                           "test");
 }
 
 Advice advice_for(const Fields& layout, const Cluster& here) {
@@ -49,7 +40,7 @@ bool sets(const Remedy& r, const std::string& field) {
 TEST(Advice, TheLimitsOfTimeAddUpToTheStep) {
   for (const Fields& layout : {Fields{}, Fields{"--parallel.tensor=2"}, Fields{"--parallel.pipeline=2"}}) {
     double sum = 0;
-    for (const Advice::Limit& l : advice_for(layout, cluster("80GB")).limits)
+    for (const Advice::Limit& l : advice_for(layout, small_cluster("80GB")).limits)
       if (l.name != "memory" && l.name != "launches") sum += l.share;
     EXPECT_LE(sum, 1 + 1e-9);
     EXPECT_GE(sum, 0.97) << "without those below half a percent";
@@ -58,7 +49,7 @@ TEST(Advice, TheLimitsOfTimeAddUpToTheStep) {
 
 TEST(Advice, EveryRemedyHasThePriceOfAPlanWithItsFields) {
   const Fields layout = {"--parallel.tensor=2", "--parallel.pipeline=2"};
-  const Cluster here = cluster("80GB");
+  const Cluster here = small_cluster("80GB");
   const Advice a = advice_for(layout, here);
   EXPECT_GT(all_of(a).size(), 10u);
   int priced = 0;
@@ -80,7 +71,7 @@ TEST(Advice, EveryRemedyHasThePriceOfAPlanWithItsFields) {
 }
 
 TEST(Advice, WhatIsFasterFitsAndWhatIsSmallerNeedsLess) {
-  const Advice a = advice_for({"--parallel.tensor=2"}, cluster("80GB"));
+  const Advice a = advice_for({"--parallel.tensor=2"}, small_cluster("80GB"));
   ASSERT_FALSE(a.faster.empty());
   for (const Remedy& r : a.faster) {
     EXPECT_GT(r.tokens_per_second, a.tokens_per_second);
@@ -94,9 +85,9 @@ TEST(Advice, WhatIsFasterFitsAndWhatIsSmallerNeedsLess) {
 }
 
 TEST(Advice, OfWhatDoesNotFitItNamesWhatDoes) {
-  const int64_t needs = advice_for({}, cluster("80GB")).bytes;
+  const int64_t needs = advice_for({}, small_cluster("80GB")).bytes;
   const std::string less = fmt::format("{}MB", (needs * 3 / 4) / 1000000);
-  const Advice a = advice_for({}, cluster(less.c_str()));
+  const Advice a = advice_for({}, small_cluster(less.c_str()));
   EXPECT_GT(a.bytes, a.capacity);
   EXPECT_EQ(a.limits.front().name, "memory");
   ASSERT_FALSE(a.faster.empty());
@@ -112,7 +103,7 @@ TEST(Advice, EveryRemedyChangesTheRecipe) {
         Fields{"--memory.recompute=[\"activation\", \"add_norm.h\"]", "--optimizer.gradient=bf16"}}) {
     const Recipe base = recipe(layout, {});
     int refused = 0;
-    for (const Remedy& r : possible_remedies(base, "pretrain", 8, cluster("80GB"))) {
+    for (const Remedy& r : possible_remedies(base, "pretrain", 8, small_cluster("80GB"))) {
       try {
         EXPECT_NE(print_config(recipe(layout, r.fields)), print_config(base)) << r.fields.front();
       } catch (const Error&) {

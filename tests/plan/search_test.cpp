@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "support/small_cluster.h"
 
 namespace ingot::test::search_test {
 
@@ -20,17 +21,8 @@ Recipe dense(const std::vector<std::string>& more = {}) {
   return recipe_from_tree(parse_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n", "test"), all);
 }
 
-Cluster cluster(const char* memory) {
-  return cluster_from_text(fmt::format("name = \"small\"\n[device]\nmemory = \"{}\"\nbandwidth = 3000.0\n"
-                                       "launch_us = 4.0\nrates = {{ bf16 = 900.0, f32 = 60.0 }}\n"
-                                       "[[links]]\nranks = 4\ngb_per_s = 300.0\nlatency_us = 2.0\n"
-                                       "[[links]]\ngb_per_s = 45.0\nlatency_us = 5.0\n",
-                                       memory),
-                           "test");
-}
-
 TEST(Search, NamesLayoutsThatFitInTheOrderOfTheirSpeed) {
-  const Cluster here = cluster("80GB");
+  const Cluster here = small_cluster("80GB");
   const SearchResult found = search_layouts(dense(), 8, here);
   ASSERT_FALSE(found.best.empty());
   EXPECT_EQ(found.tried, found.refused + found.too_large + found.too_slow + found.fit);
@@ -51,7 +43,7 @@ TEST(Search, NamesLayoutsThatFitInTheOrderOfTheirSpeed) {
 
 /// A plan of the layout that is first, by its fields alone, takes the time that the search says.
 TEST(Search, TheFieldsOfALayoutAreThatLayout) {
-  const Cluster here = cluster("80GB");
+  const Cluster here = small_cluster("80GB");
   const SearchResult::Layout first = search_layouts(dense(), 8, here).best.front();
   const Recipe recipe = dense(first.fields);
   const RunTime time = time_run(recipe, plan_ranks(recipe, {8, 1}), here);
@@ -87,7 +79,7 @@ TEST(Search, AFullPipelineNeedsNoMoreMicroBatchesButForPacking) {
 }
 
 TEST(Search, ALongStepIsExtendedToWhatItTakes) {
-  const Cluster here = cluster("80GB");
+  const Cluster here = small_cluster("80GB");
   const std::vector<std::vector<std::string>> layouts = {
       {"--parallel.pipeline=4"},
       {},
@@ -116,7 +108,7 @@ TEST(Search, ALongStepIsExtendedToWhatItTakes) {
 
 /// Every layout that fits, of all families: none that was left out is faster than the tenth.
 TEST(Search, NoLayoutThatWasLeftOutIsFaster) {
-  const Cluster here = cluster("80GB");
+  const Cluster here = small_cluster("80GB");
   const SearchResult found = search_layouts(dense(), 8, here);
   ASSERT_EQ(found.best.size(), 10u);
   for (const std::vector<std::string>& fields :
@@ -138,7 +130,7 @@ TEST(Search, NoLayoutThatWasLeftOutIsFaster) {
 
 TEST(Search, WhatFitsNowhereIsRefusedWithTheNearest) {
   try {
-    search_layouts(dense(), 8, cluster("1MB"));
+    search_layouts(dense(), 8, small_cluster("1MB"));
     FAIL() << "found";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("no layout of 8 ranks fits 'small'"), std::string::npos) << e.what();

@@ -58,8 +58,7 @@ RolloutSampler::RolloutSampler(const Model& model, const Tokenizer& tokenizer,
       options_(options),
       format_(chat_template.reply_format()) {
   chat::require_tokens(template_, tokenizer_);
-  for (const std::string& mark : template_.ends_of_turn())
-    if (const auto end = tokenizer_.special_id(mark)) stop_ids_.push_back(*end);
+  stop_ids_ = chat::end_ids(template_, tokenizer_);
   if (const auto eos = tokenizer_.roles().eos;
       eos && std::find(stop_ids_.begin(), stop_ids_.end(), *eos) == stop_ids_.end())
     stop_ids_.push_back(*eos);
