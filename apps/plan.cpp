@@ -1,6 +1,7 @@
 // `ingot plan`: what a recipe costs on ranks that need not be here.
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 
 #include "apps/checks.h"
@@ -50,12 +51,36 @@ void write_page(const PlanArguments& o, PlanPage page, const std::string& cluste
   write_file_atomically(real_file_system(), o.html, render_plan_page(page));
 }
 
+/// What a mode does not use is refused by name, so that no answer seems to be one to it.
+void refuse_unused(CLI::App& c) {
+  const auto refuse = [&](const char* mode, std::initializer_list<const char*> unused) {
+    for (const char* option : unused) c.get_option(mode)->excludes(c.get_option(option));
+  };
+  for (const char* mode : {"--published", "--accuracy"})
+    refuse(mode, {"recipe", "--cluster", "--budget", "--search", "--advice", "--type", "--links", "--slow",
+                  "--ranks", "--rank", "--phase", "--imbalance", "--html"});
+  refuse("--published", {"--accuracy", "--json"});
+  // A search looks at the fullest ranks of layouts whose stages differ, with an even routing; advice changes
+  // the layout too.
+  refuse("--search", {"--advice", "--budget", "--slow", "--rank", "--imbalance"});
+  refuse("--advice", {"--budget", "--rank", "--imbalance", "--html"});
+}
+
+/// The fields of a recipe that stand on the command line. Some modes have no recipe.
+void refuse_fields(const char* mode, const std::vector<std::string>& fields) {
+  if (!fields.empty())
+    throw UsageError(fmt::format("{}: {} plans no recipe", fields.front(), mode),
+                     fmt::format("leave out {}, or name the recipe and leave out {}", fields.front(), mode));
+}
+
 int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
   if (o.published) {
+    refuse_fields("--published", overrides);
     print_text(published::to_text(published::all()));
     return 0;
   }
   if (!o.runs.empty()) {
+    refuse_fields("--accuracy", overrides);
     const std::vector<StartAccuracy> found = read_accuracy(real_file_system(), o.runs);
     o.json.print(to_text(found), to_json(found));
     return 0;
@@ -67,7 +92,7 @@ int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
   if (o.search) {
     const Cluster cluster = load_cluster(o.cluster);
     const SearchResult found = search_layouts(recipe, o.what.ranks, cluster, o.time);
-    print_text(to_text(found));
+    o.json.print(to_text(found), to_json(found));
     write_page(o, {.search = &found}, cluster.name);
     return 0;
   }
@@ -115,12 +140,10 @@ void add_plan_command(CLI::App& app, int& code) {
       "clusters/h100-ib.toml\n"
       "  ingot plan recipe.toml --ranks 16 --parallel.tensor=2 --imbalance 1.3\n"
       "  ingot plan --accuracy runs/first runs/b                             # predicted and measured");
-  CLI::Option* recipe = c->add_option("recipe", o->recipe, "recipe file (TOML)");
+  c->add_option("recipe", o->recipe, "recipe file (TOML)");
   c->add_flag("--published", o->published, "the papers' own formulas beside the numbers that they print");
   c->add_option("--accuracy", o->runs, "folders of runs: what they predicted of themselves and measured")
-      ->expected(1, -1)
-      ->excludes("--published")
-      ->excludes(recipe);
+      ->expected(1, -1);
   CLI::Option* cluster =
       c->add_option("--cluster", o->cluster, "file of a cluster (clusters/): also the time of a step there");
   c->add_flag("--budget", o->budget, "also days, device hours, checkpoints and reads of the whole run")
@@ -129,9 +152,7 @@ void add_plan_command(CLI::App& app, int& code) {
       ->needs(cluster);
   c->add_flag("--advice", o->advice,
               "what limits a step there, and what each change of the recipe would bring")
-      ->needs(cluster)
-      ->excludes("--search")
-      ->excludes("--budget");
+      ->needs(cluster);
   c->add_option("--type", o->time.type, "in which products compute there: f32, bf16 or f8")
       ->check(CLI::IsMember({"f32", "bf16", "f8"}))
       ->needs(cluster);
@@ -147,10 +168,9 @@ void add_plan_command(CLI::App& app, int& code) {
   c->add_option("--imbalance", o->what.imbalance,
                 "rows that come to a rank's experts, as a multiple of an even routing's")
       ->check(in(between(1, 1e6)));
-  c->add_option("--html", o->html, "write the plan to this file: a self-contained HTML page")
-      ->excludes("--published")
-      ->excludes("--accuracy");
-  add_json_option(*c, o->json)->excludes("--search")->excludes("--published");
+  c->add_option("--html", o->html, "write the plan to this file: a self-contained HTML page");
+  add_json_option(*c, o->json);
+  refuse_unused(*c);
   c->allow_extras();
   c->callback([c, o, &code] { code = make_plan(*o, c->remaining()); });
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <queue>
 
 #include "base/progress.h"
@@ -80,6 +81,8 @@ class Search {
     const Recipe one = candidate_of(base_, {}, 1).recipe;
     const RankPlan plan = plan_rank(PaperRank(one, {1, 1}, 0));
     while (base_.phases[phase_].name != plan.phase) ++phase_;
+    result_.ranks = ranks, result_.phase = plan.phase, result_.cluster = cluster.name;
+    result_.capacity = cluster.device_bytes();
     per_token_ =
         plan.work.products / static_cast<double>(plan.tokens) / best_product_rate(cluster, what.type);
     choose_all();
@@ -413,6 +416,35 @@ std::string to_text(const SearchResult& r) {
   text += "the first:" + fields + "\n";
   for (const auto& [family, reason] : r.rejected) text += fmt::format("not {}: {}\n", family, reason);
   return text;
+}
+
+std::string to_json(const SearchResult& r) {
+  using Json = nlohmann::ordered_json;
+  Json best = Json::array(), rejected = Json::array();
+  for (const Layout& l : r.best)
+    best.push_back({{"layout", l.text},
+                    {"family", l.family},
+                    {"fields", l.fields},
+                    {"bytes", l.bytes},
+                    {"step_seconds", l.step_seconds},
+                    {"tokens_per_second_per_device", l.tokens_per_second},
+                    {"utilisation", l.utilisation}});
+  for (const auto& [family, reason] : r.rejected)
+    rejected.push_back({{"family", family}, {"reason", reason}});
+  return Json{{"format", 1},
+              {"ranks", r.ranks},
+              {"phase", r.phase},
+              {"cluster", r.cluster},
+              {"device_bytes", r.capacity},
+              {"tried", r.tried},
+              {"refused", r.refused},
+              {"too_large", r.too_large},
+              {"too_slow", r.too_slow},
+              {"fit", r.fit},
+              {"best", best},
+              {"rejected", rejected}}
+             .dump(2) +
+         "\n";
 }
 
 }  // namespace ingot

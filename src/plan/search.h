@@ -21,6 +21,9 @@ struct SearchResult {
     int64_t bytes = 0;   ///< of the fullest rank, without the checkpoint's copy
     double step_seconds = 0, tokens_per_second = 0, utilisation = 0;
   };
+  int ranks = 0;
+  std::string phase, cluster;   ///< the phase that stands for all, and the name of the cluster
+  int64_t capacity = 0;         ///< bytes of a device
   std::vector<Layout> best;     ///< by tokens per second, at most ten
   std::vector<Layout> fitting;  ///< all that were found to fit, by time
   struct Rejected {
@@ -41,5 +44,9 @@ SearchResult search_layouts(const Recipe& recipe, int ranks, const Cluster& clus
 /// The best, a row each.
 Table layout_table(const SearchResult& result);
 std::string to_text(const SearchResult& result);
+/// {"format": 1, "ranks", "phase", "cluster", "device_bytes", "tried", "refused", "too_large", "too_slow",
+/// "fit", "best": [{"layout", "family", "fields", "bytes", "step_seconds", "tokens_per_second_per_device",
+/// "utilisation"}], "rejected": [{"family", "reason"}]}
+std::string to_json(const SearchResult& result);
 
 }  // namespace ingot

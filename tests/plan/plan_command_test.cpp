@@ -127,6 +127,67 @@ TEST(PlanCommand, DrawsTheLayoutsOfASearch) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+/// What a program reads of a search, and that a plan with the fields of the first takes the same time.
+TEST(PlanCommand, ASearchAsJsonNamesFieldsThatCanBeTyped) {
+  const std::vector<std::string> first = {
+      INGOT_BINARY,        "plan",    std::string(INGOT_SOURCE_DIR) + "/recipes/first.toml",
+      "--model.vocab=512", "--ranks", "2",
+      "--cluster",         kCluster,  "--json"};
+  std::vector<std::string> words = first;
+  words.push_back("--search");
+  const ProcessResult r = run_process(words, {"INGOT_LOG=error"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  const auto found = nlohmann::json::parse(r.output);
+  EXPECT_EQ(found.at("format"), 1);
+  EXPECT_EQ(found.at("ranks"), 2);
+  EXPECT_EQ(found.at("device_bytes"), 77'000'000'000);
+  EXPECT_EQ(found.at("tried").get<int>(), found.at("refused").get<int>() + found.at("too_large").get<int>() +
+                                              found.at("too_slow").get<int>() + found.at("fit").get<int>());
+  ASSERT_FALSE(found.at("best").empty());
+  const auto& best = found.at("best")[0];
+  words = first;
+  for (const auto& field : best.at("fields")) words.push_back(field);
+  const ProcessResult again = run_process(words, {"INGOT_LOG=error"});
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  const double step = nlohmann::json::parse(again.output).at("time").at("step_seconds");
+  EXPECT_NEAR(step, best.at("step_seconds").get<double>(), 1e-6 * step);
+  for (const auto& family : found.at("rejected"))
+    EXPECT_FALSE(family.at("reason").get<std::string>().empty());
+}
+
+/// An option without effect would look as if it had one.
+TEST(PlanCommand, WhatAModeDoesNotUseIsRefusedByName) {
+  const auto refused = [](const std::string& mode, const std::vector<std::string>& more,
+                          const std::string& name) {
+    std::vector<std::string> words = {"--cluster", kCluster, mode};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult r = plan(words);
+    EXPECT_EQ(r.exit_code, 2) << mode << " " << name << "\n" << r.output;
+    for (const std::string& each : {mode, name})
+      EXPECT_NE(r.output.find(each), std::string::npos) << each << "\n" << r.output;
+  };
+  for (const std::string mode : {"--advice", "--search"}) {
+    refused(mode, {"--rank", "3"}, "--rank");
+    refused(mode, {"--imbalance", "1.5"}, "--imbalance");
+    refused(mode, {"--budget"}, "--budget");
+  }
+  refused("--advice", {"--html", "page.html"}, "--html");
+  refused("--advice", {"--search"}, "--search");
+  refused("--search", {"--slow", "0:1.5"}, "--slow");
+  refused("--published", {}, "recipe");
+  const auto alone = [](const std::vector<std::string>& words, const std::string& name) {
+    std::vector<std::string> all = {INGOT_BINARY, "plan"};
+    all.insert(all.end(), words.begin(), words.end());
+    const ProcessResult r = run_process(all);
+    EXPECT_EQ(r.exit_code, 2) << r.output;
+    EXPECT_NE(r.output.find(name), std::string::npos) << name << "\n" << r.output;
+  };
+  alone({"--published", "--json"}, "--json");
+  alone({"--published", "--ranks", "4"}, "--ranks");
+  alone({"--published", "--parallel.tensor=2"}, "--parallel.tensor=2");
+  alone({"--accuracy", "run", "--phase", "x"}, "--phase");
+}
+
 TEST(PlanCommand, ThePapersFormulasNeedNoRecipe) {
   const ProcessResult r = run_process({INGOT_BINARY, "plan", "--published"});
   EXPECT_EQ(r.exit_code, 0) << r.output;
