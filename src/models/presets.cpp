@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 
@@ -107,6 +108,71 @@ ModelConfig mixtral() {  // Mixtral 8x7B
   return m;
 }
 
+/// OLMoE-1B-7B.
+ModelConfig olmoe() {
+  ModelConfig m = llama(16, 2048, 16, 16, 1024);
+  m.vocab = 50304;
+  m.context = 4096;
+  m.rope_theta = 10000;
+  m.qk_norm = m.qk_norm_joint = true;
+  m.moe.experts = 64;
+  m.moe.top_k = 8;
+  m.moe.hidden = 1024;
+  m.moe.aux_coefficient = 0.01;
+  m.moe.z_coefficient = 0.001;
+  return m;
+}
+
+/// Grok-1: norms on both sides of a sublayer, capped attention logits.
+ModelConfig grok_1() {
+  ModelConfig m = llama(64, 6144, 48, 8, 32768);
+  m.vocab = 131072;
+  m.rope_theta = 10000;
+  m.norm_position = NormPosition::both;
+  m.mlp = ActivationKind::geglu;
+  m.logit_softcap = 30;
+  m.embedding_scale = 78.38367176906169;
+  m.logit_divisor = 1 / 0.5773502691896257;
+  m.tied = true;
+  m.moe.experts = 8;
+  m.moe.top_k = 2;
+  m.moe.hidden = 32768;
+  return m;
+}
+
+/// GLM-4.5-Air without its multi-token prediction module.
+ModelConfig glm_45_air() {
+  ModelConfig m = llama(46, 4096, 96, 8, 10944);
+  m.vocab = 151552;
+  m.head_width = 128;
+  m.context = 131072;
+  m.rope_theta = 1e6;
+  m.rotary_fraction = 0.5;
+  m.attention_bias = true;
+  m.attention_out_bias = false;
+  m.moe.experts = 128;
+  m.moe.top_k = 8;
+  m.moe.hidden = m.moe.shared_hidden = 1408;
+  m.moe.first_dense = 1;
+  m.moe.score = RouteScore::sigmoid;
+  m.moe.normalize = true;
+  m.moe.balance = BalanceRule::sign;
+  return m;
+}
+
+ModelConfig glm_45() {
+  ModelConfig m = glm_45_air();
+  m.layers = 92;
+  m.width = 5120;
+  m.hidden = 12288;
+  m.qk_norm = true;
+  m.moe.experts = 160;
+  m.moe.hidden = m.moe.shared_hidden = 1536;
+  m.moe.first_dense = 3;
+  m.moe.scale = 2.5;
+  return m;
+}
+
 /// DeepSeek-V3 without its multi-token prediction module; context extended by YaRN.
 ModelConfig deepseek_v3() {
   ModelConfig m;
@@ -137,6 +203,23 @@ ModelConfig deepseek_v3() {
   m.moe.groups_kept = 4;
   m.moe.balance = BalanceRule::sign;
   m.moe.sequence_aux_coefficient = 1e-4;
+  return m;
+}
+
+/// Kimi K2: DeepSeek-V3's layers with half of the heads and more experts, not in groups.
+ModelConfig kimi_k2() {
+  ModelConfig m = deepseek_v3();
+  m.vocab = 163840;
+  m.heads = m.kv_heads = 64;
+  m.context = 131072;
+  m.rope_theta = 50000;
+  m.rope_scaling.factor = 32;
+  m.rope_scaling.beta_fast = 1.000001;  // 1, as beta_slow: the same pairs, and a range that is not empty
+  m.init_std = 0.02;
+  m.moe.experts = 384;
+  m.moe.first_dense = 1;
+  m.moe.scale = 2.827;
+  m.moe.groups = m.moe.groups_kept = 1;
   return m;
 }
 
@@ -235,6 +318,11 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
       {"qwen3-14b", [] { return qwen3(40, 5120, 40, 8, 17408, false); }},
       {"qwen3-32b", [] { return qwen3(64, 5120, 64, 8, 25600, false); }},
       {"mixtral", mixtral},
+      {"olmoe", olmoe},
+      {"grok-1", grok_1},
+      {"glm-4.5-air", glm_45_air},
+      {"glm-4.5", glm_45},
+      {"kimi-k2", kimi_k2},
       {"modded-nanogpt", modded_nanogpt},
       {"qwen3-moe", qwen3_moe},
       {"qwen3-235b", qwen3_235b},
@@ -277,6 +365,16 @@ const std::map<std::string, std::function<ModelConfig()>>& presets() {
   return all;
 }
 
+/// Published models that a ModelConfig cannot say, and why: a preset would be another model.
+constexpr std::pair<const char*, const char*> kOutside[] = {
+    {"grok-2", "its router's logits are capped"},
+    {"gpt-oss-20b", "its heads have learned sinks, its experts and router biases, and its SwiGLU is clamped"},
+    {"gpt-oss-120b",
+     "its heads have learned sinks, its experts and router biases, and its SwiGLU is clamped"},
+    {"step-3", "its queries come from a latent, its one key-value head does not"},
+    {"deepseek-v2", "a group of its experts counts by its best expert alone, here by top_k / groups_kept"},
+    {"qwen3-next-80b", "three of four layers are gated delta rules, the others have gates on their output"}};
+
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -292,6 +390,10 @@ ModelConfig model_preset(const std::string& name) {
     m.preset = name;
     return m;
   }
+  for (const auto& [outside, why] : kOutside)
+    if (name == outside)
+      throw Error(fmt::format("'{}' is no preset: {}", name, why),
+                  "docs/moe.md lists the published models that are presets, and those that are not");
   std::string list;
   for (const auto& n : preset_names()) list += (list.empty() ? "" : ", ") + n;
   const std::string nearest = nearest_name(name, preset_names());

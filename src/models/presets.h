@@ -9,7 +9,8 @@ namespace ingot {
 
 /// Names of all presets.
 std::vector<std::string> preset_names();
-/// The preset, or an Error with the nearest name.
+/// The preset, or an Error with the nearest name; for published models that a ModelConfig cannot say, with
+/// the reason.
 ModelConfig model_preset(const std::string& name);
 
 }  // namespace ingot
