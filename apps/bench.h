@@ -11,6 +11,7 @@ void add_bench_machine(CLI::App& bench, int& code);
 void add_bench_gemm(CLI::App& bench, int& code);
 void add_bench_ops(CLI::App& bench, int& code);
 void add_bench_decode(CLI::App& bench, int& code);
+void add_bench_cluster(CLI::App& bench, int& code);
 void add_bench_step(CLI::App& bench, int& code);
 void add_profile_command(CLI::App& app, int& code);
 void add_doctor_command(CLI::App& app, int& code);

@@ -69,7 +69,7 @@ class Repeater final : public TapeObserver {
                     shapes_of(run.call.out), shapes_of(gradients), how);
     const auto [at, fresh] = known_.try_emplace(key, report_.rows.size());
     if (fresh) {
-      row.flops = run.flops, row.bytes = run.bytes;
+      row.flops = run.flops, row.bytes = run.bytes, row.sizes = sizes_of(run);
       measure(run, row);
       report_.rows.push_back(std::move(row));
     }

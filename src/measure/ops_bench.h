@@ -20,7 +20,8 @@ struct OpRow {
   std::string op, segment;  ///< segment: of the first of them
   OpPass pass = OpPass::forward;
   std::string shapes;  ///< of the inputs: "1024x768 f32, 2304x768 f32"
-  int64_t calls = 0;   ///< in the step
+  OpSizes sizes;
+  int64_t calls = 0;  ///< in the step
   double flops = 0, bytes = 0;
   Spread seconds, share;  ///< of a call; share of the roofline, with P around each trial
   double reference_seconds = 0;

@@ -8,6 +8,7 @@
 
 #include "base/enum.h"
 #include "base/spread.h"
+#include "measure/op_sizes.h"
 #include "tape/observer.h"
 #include "train/trainer.h"
 
@@ -41,6 +42,7 @@ struct OpSpan {
   double begin = 0, end = 0;  ///< seconds, on the clock of the rank's profile
   double waited = 0;          ///< of which inside waits, which have spans of their own
   double flops = 0, bytes = 0, wire_bytes = 0;
+  OpSizes sizes = {};
   double seconds() const { return end - begin - waited; }
 };
 

@@ -172,6 +172,7 @@ void StepRecorder::ran(const OpRun& run) {
   s.what = time_of(run.op);
   s.begin = run.begin - origin_, s.end = run.end - origin_;
   s.flops = run.flops, s.bytes = run.bytes, s.wire_bytes = run.wire_bytes;
+  s.sizes = sizes_of(run);
   for (size_t i = unplaced_; i < step_.ops.size(); ++i) {  // waits before it, for it, and inside of it
     OpSpan& wait = step_.ops[i];
     wait.segment = s.segment, wait.layer = s.layer, wait.pass = s.pass;

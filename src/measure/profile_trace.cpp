@@ -115,7 +115,8 @@ std::string write_profile(const RankProfile& p) {
       phases.push_back({static_cast<int>(phase.phase), phase.begin, phase.end});
     for (const OpSpan& o : s.ops)
       ops.push_back({o.op, o.segment, o.layer, static_cast<int>(o.pass), static_cast<int>(o.what), o.begin,
-                     o.end, o.waited, o.flops, o.bytes, o.wire_bytes});
+                     o.end, o.waited, o.flops, o.bytes, o.wire_bytes, o.sizes.m, o.sizes.n, o.sizes.k,
+                     o.sizes.width, o.sizes.length});
     steps.push_back({s.begin, s.end, std::move(phases), std::move(ops)});
   }
   return Json{{"rank", p.rank},
@@ -138,7 +139,8 @@ RankProfile read_profile(const std::string& text) {
       s.phases.push_back({static_cast<StepPart>(phase[0].get<int>()), phase[1], phase[2]});
     for (const Json& o : step[3])
       s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()),
-                       static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9], o[10]});
+                       static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9], o[10],
+                       OpSizes{o[11], o[12], o[13], o[14], o[15]}});
     p.steps.push_back(std::move(s));
   }
   return p;

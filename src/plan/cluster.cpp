@@ -99,6 +99,11 @@ void Cluster::validate(ConfigErrors& e) const {
     if (p.op == "attention" && std::min(p.width, p.length) < 1)
       e.add(field, "attention has width and length");
     if (p.tflops == 0) e.add(field + ".tflops", "is not set");
+    if (p.type != "f32" && p.type != "bf16" && p.type != "f8")
+      e.add(field + ".type", "'{}' is none of f32, bf16, f8", p.type);
+    else if (device.rates.of(p.type) == 0)
+      e.add(field + ".type", "is {}, of which device.rates names no rate: set it, or leave the point out",
+            p.type);
   }
   validate_links(*this, e);
   validate_curves(*this, e);

@@ -18,6 +18,8 @@ constexpr auto enum_names(Quality) {
 /// Dense peaks, in 1e12 operations per second; 0: the device has no such type.
 struct DeviceRates {
   double f32 = 0, bf16 = 0, f8 = 0;
+  /// By name; f32 of any other.
+  double of(const std::string& type) const { return type == "f8" ? f8 : type == "bf16" ? bf16 : f32; }
   template <class Visitor>
   void visit(Visitor& v) {
     v("f32", f32, "TFLOP/s", up_to(1e9));

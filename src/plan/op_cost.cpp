@@ -10,10 +10,6 @@
 namespace ingot {
 namespace {
 
-double rate_of(const DeviceRates& rates, const std::string& type) {
-  return type == "f8" ? rates.f8 : type == "bf16" ? rates.bf16 : rates.f32;
-}
-
 /// Shares at distances: the nearest count most (weights fall with the square). Exact at a point.
 struct Blend {
   double sum = 0, weights = 0, nearest = 1e300;
@@ -32,7 +28,7 @@ constexpr double kFar = 3;
 }  // namespace
 
 OpCostModel::OpCostModel(const Cluster& cluster, std::string type)
-    : cluster_(cluster), type_(std::move(type)), peak_(1e12 * rate_of(cluster.device.rates, type_)) {
+    : cluster_(cluster), type_(std::move(type)), peak_(1e12 * cluster.device.rates.of(type_)) {
   if (peak_ <= 0)
     throw Error(fmt::format("cluster '{}' names no rate of {}", cluster.name, type_),
                 "set device.rates." + type_ + " in its file");
@@ -53,15 +49,19 @@ double OpCostModel::product_share(double m, double n, double k, Quality* quality
 
 double OpCostModel::attention_share(const std::string& pass, double width, double length,
                                     Quality* quality) const {
-  Blend blend;
-  const double peak =
-      1e12 * (cluster_.device.rates.bf16 > 0 ? cluster_.device.rates.bf16 : cluster_.device.rates.f32);
+  // Attention computes in bf16 where products have 8 bits. Points of another type serve where there are none
+  // of this one: as a share of their own peak.
+  const std::string type = type_ == "f8" ? "bf16" : type_;
+  Blend same, other;
   for (const DevicePoint& p : cluster_.device.points) {
     if (p.op != "attention" || p.pass != pass) continue;
+    const double peak = 1e12 * cluster_.device.rates.of(p.type);
+    if (peak <= 0) continue;
     const double dw = std::log(width / static_cast<double>(p.width)),
                  dl = std::log(length / static_cast<double>(p.length));
-    blend.add(std::sqrt(dw * dw + dl * dl), p.tflops * 1e12 / peak, p.quality);
+    (p.type == type ? same : other).add(std::sqrt(dw * dw + dl * dl), p.tflops * 1e12 / peak, p.quality);
   }
+  const Blend& blend = same.weights > 0 ? same : other;
   if (quality != nullptr) *quality = blend.quality;
   return blend.weights > 0 ? blend.sum / blend.weights : cluster_.device.attention_share;
 }
@@ -70,18 +70,18 @@ OpTime OpCostModel::time_of(const PassStep& s) const {
   OpTime t;
   double compute = 0;
   if (s.what == TimeOf::products) {
-    const double share = s.m > 0 ? product_share(static_cast<double>(s.m), static_cast<double>(s.n),
-                                                 static_cast<double>(s.k), &t.quality)
+    const OpSizes& z = s.sizes;
+    const double share = z.m > 0 ? product_share(static_cast<double>(z.m), static_cast<double>(z.n),
+                                                 static_cast<double>(z.k), &t.quality)
                                  : cluster_.device.product_share;
     compute = s.flops / (share * peak_);
   } else if (s.what == TimeOf::attention) {
-    // Attention computes in bf16 where products have 8 bits.
     const double peak = type_ == "f8" ? 1e12 * cluster_.device.rates.bf16 : peak_;
     const bool forward = s.direction == Direction::forward;
-    const double share = s.length > 0
-                             ? attention_share(forward ? "forward" : "backward", static_cast<double>(s.width),
-                                               static_cast<double>(s.length), &t.quality)
-                             : cluster_.device.attention_share;
+    const double share = s.sizes.length > 0 ? attention_share(forward ? "forward" : "backward",
+                                                              static_cast<double>(s.sizes.width),
+                                                              static_cast<double>(s.sizes.length), &t.quality)
+                                            : cluster_.device.attention_share;
     compute = s.flops / (share * peak);
   } else {
     t.quality = cluster_.device.quality;

@@ -3,47 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
-#include "ops/attention/attention.h"
 #include "train/phase_kind.h"
 
 namespace ingot {
 namespace {
-
-/// Shapes of a product from its weight: [N, K], or [E, N, K] of E experts.
-void add_product(const OpRun& run, PassStep& step) {
-  const OpCall& call = run.call;
-  const bool is_head = std::strcmp(run.op.name, "head") == 0;
-  Tensor weight;
-  for (size_t i = 0; i < run.op.inputs.size() && !weight.defined(); ++i) {
-    if (run.op.inputs[i].kind != InputKind::weight &&
-        !(is_head && std::strcmp(run.op.inputs[i].name, "weight") == 0))
-      continue;
-    weight = i < call.in.size() ? call.in[i] : Tensor();
-    if (!weight.defined() && i < call.d_in.size()) weight = call.d_in[i].tensor;
-  }
-  if (!weight.defined() || weight.shape().rank() < 2) return;
-  const int last = weight.shape().rank() - 1;
-  step.n = weight.dim(last - 1), step.k = weight.dim(last);
-  const double experts = last == 2 ? static_cast<double>(weight.dim(0)) : 1;
-  const double products = is_head && run.direction == Direction::forward ? 3 : 1;
-  step.m = static_cast<int64_t>(run.flops / products / 2 / experts / static_cast<double>(step.n) /
-                                static_cast<double>(step.k));
-}
-
-/// Length from the pairs of query and key: a causal sequence of L tokens has L / 2 a row.
-void add_attention(const OpRun& run, PassStep& step) {
-  if (std::strcmp(run.op.name, "attention") != 0) return;
-  const auto& a = run.call.attr<AttentionAttr>();
-  const double per_pair = run.direction == Direction::forward
-                              ? 2.0 * static_cast<double>(a.heads * (a.head_width + a.values()))
-                              : 2.0 * static_cast<double>(a.heads * (3 * a.head_width + 2 * a.values()));
-  step.width = a.head_width;
-  const auto rows = static_cast<double>(run.call.in[0].defined() ? run.call.in[0].dim(0) : 0);
-  if (rows > 0) step.length = static_cast<int64_t>(2 * run.flops / per_pair / rows);
-}
 
 class Recorder final : public TapeObserver, public ScheduleObserver {
  public:
@@ -69,8 +34,7 @@ class Recorder final : public TapeObserver, public ScheduleObserver {
     step.what = time_of(run.op);
     step.direction = run.direction;
     step.flops = run.flops, step.bytes = run.bytes, step.wire_bytes = run.wire_bytes;
-    if (step.what == TimeOf::products) add_product(run, step);
-    if (step.what == TimeOf::attention) add_attention(run, step);
+    step.sizes = sizes_of(run);
     if (run.wire_bytes > 0) {
       step.kind = PassStep::Kind::transfer;
       const auto find = run.op.axis_rule.group;

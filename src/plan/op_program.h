@@ -19,8 +19,7 @@ struct PassStep {
   TimeOf what = TimeOf::kernels;
   Direction direction = Direction::forward;
   std::string op;
-  int64_t m = 0, n = 0, k = 0;    ///< of one product; 0: not known
-  int64_t width = 0, length = 0;  ///< of attention: head, tokens of a sequence
+  OpSizes sizes;
   double flops = 0, bytes = 0, wire_bytes = 0;
   std::string group;  ///< transfer: its ranks, a name in RankProgram::groups
   int handle = -1;    ///< transfer: it continues until the wait with this number; -1: waited for at once

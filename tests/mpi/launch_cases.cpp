@@ -29,6 +29,19 @@ TEST(MpiLaunch, BenchCommMeasuresProcesses) {
   EXPECT_EQ(json["speeds"].size(), 3u);
 }
 
+TEST(MpiLaunch, BenchClusterWritesTheLinksBetweenProcesses) {
+  const test::TempDir folder;
+  const auto r = launch(folder, {"-n", "2", "--", "bench", "cluster", "--out", folder / "here.toml",
+                                 "--sizes=32", "--depths=32", "--lengths=32", "--vocab=64", "--trials=1",
+                                 "--seconds=1e-4", "--comm-seconds=1e-3", "--largest=64KiB", "--file=1MiB",
+                                 "--io-seconds=0.005", "--folder", folder.path()});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  const std::string file = test::read_text(folder / "here.toml");
+  for (const char* part : {"devices = 2", "kind = \"shared_memory\"", "collective = \"all_reduce\""})
+    EXPECT_NE(file.find(part), std::string::npos) << part << "\n" << file;
+  EXPECT_EQ(r.output.find("next:"), r.output.rfind("next:")) << r.output;
+}
+
 TEST(MpiLaunch, AnErrorOfTheProgramNamesTheRank) {
   const test::TempDir folder;
   const auto r = launch(folder, {"-n", "2", "--", "bench", "comm", "--ranks", "7"});

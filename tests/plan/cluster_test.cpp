@@ -57,6 +57,9 @@ TEST(Cluster, BadOnesAreRefusedByLine) {
   refused(kGood + "[host]\nmemory = \"2TiB\"\n", {"c.toml:6", "GiB", "GB"});
   refused("[device]\nmemory = \"80GB\"\nbandwidth = 3350.0\n", {"device.rates", "names no rate"});
   refused(kGood + "[[device.points]]\nop = \"linear\"\nm = 8\nn = 8\ntflops = 1.0\n", {"m, n and k"});
+  refused(kGood + "[[device.points]]\nm = 8\nn = 8\nk = 8\ntflops = 1.0\ntype = \"f32\"\n",
+          {"c.toml:10", "names no rate"});
+  refused(kGood + "[[device.points]]\nm = 8\nn = 8\nk = 8\ntflops = 1.0\ntype = \"f16\"\n", {"none of f32"});
   refused("[device]\nmemory = \"much\"\nbandwidth = 1.0\nrates = { f32 = 1.0 }\n", {"c.toml:2", "80GB"});
 }
 

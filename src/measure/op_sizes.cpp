@@ -1,0 +1,60 @@
+// See op_sizes.h.
+#include "measure/op_sizes.h"
+
+#include <cstring>
+
+#include "measure/profile.h"
+#include "ops/attention/attention.h"
+
+namespace ingot {
+namespace {
+
+OpSizes product_sizes(const OpRun& run) {
+  const OpCall& call = run.call;
+  const bool is_head = std::strcmp(run.op.name, "head") == 0;
+  Tensor weight;
+  for (size_t i = 0; i < run.op.inputs.size() && !weight.defined(); ++i) {
+    if (run.op.inputs[i].kind != InputKind::weight &&
+        !(is_head && std::strcmp(run.op.inputs[i].name, "weight") == 0))
+      continue;
+    weight = i < call.in.size() ? call.in[i] : Tensor();
+    if (!weight.defined() && i < call.d_in.size()) weight = call.d_in[i].tensor;
+  }
+  OpSizes s;
+  if (!weight.defined() || weight.shape().rank() < 2) return s;
+  const int last = weight.shape().rank() - 1;
+  s.n = weight.dim(last - 1), s.k = weight.dim(last);
+  const double experts = last == 2 ? static_cast<double>(weight.dim(0)) : 1;
+  const double products = is_head && run.direction == Direction::forward ? 3 : 1;
+  s.m = static_cast<int64_t>(run.flops / products / 2 / experts / static_cast<double>(s.n) /
+                             static_cast<double>(s.k));
+  return s;
+}
+
+OpSizes attention_sizes(const OpRun& run) {
+  OpSizes s;
+  if (std::strcmp(run.op.name, "attention") != 0) return s;
+  const auto& a = run.call.attr<AttentionAttr>();
+  const double per_pair = run.direction == Direction::forward
+                              ? 2.0 * static_cast<double>(a.heads * (a.head_width + a.values()))
+                              : 2.0 * static_cast<double>(a.heads * (3 * a.head_width + 2 * a.values()));
+  s.width = a.head_width;
+  const auto rows = static_cast<double>(run.call.in[0].defined() ? run.call.in[0].dim(0) : 0);
+  if (rows > 0) s.length = static_cast<int64_t>(2 * run.flops / per_pair / rows);
+  return s;
+}
+
+}  // namespace
+
+OpSizes sizes_of(const OpRun& run) {
+  switch (time_of(run.op)) {
+    case TimeOf::products:
+      return product_sizes(run);
+    case TimeOf::attention:
+      return attention_sizes(run);
+    default:
+      return {};
+  }
+}
+
+}  // namespace ingot

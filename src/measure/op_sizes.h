@@ -1,0 +1,20 @@
+// The sizes of a product or of attention, from the call of an op: what its speed depends on.
+#pragma once
+#include <cstdint>
+
+#include "tape/observer.h"
+
+namespace ingot {
+
+/// 0: not known, or of another op.
+struct OpSizes {
+  int64_t m = 0, n = 0, k = 0;    ///< of one product (of an expert): rows, columns, length of its sums
+  int64_t width = 0, length = 0;  ///< of attention: head, tokens of a sequence
+  auto operator<=>(const OpSizes&) const = default;
+};
+
+/// Of a product from its weight, [N, K] or [E, N, K] of E experts, and its FLOPs; of attention from the pairs
+/// of query and key that it multiplies: a causal sequence of L tokens has L / 2 a row.
+OpSizes sizes_of(const OpRun& run);
+
+}  // namespace ingot

@@ -1,0 +1,365 @@
+// See measured_cluster.h.
+#include "plan/measured_cluster.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/build_info.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "base/progress.h"
+#include "comm/agree.h"
+#include "device/gemm/gemm.h"
+#include "device/machine/peak.h"
+#include "device/simd/isa.h"
+#include "measure/gemm_bench.h"
+#include "measure/ops_bench.h"
+#include "measure/step_bench.h"
+#include "report/table.h"
+
+namespace ingot {
+namespace {
+
+/// Four digits: no measurement has more.
+double rounded(double value) {
+  return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
+}
+
+std::string names_of_hosts(Communicator& group) {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  std::set<std::string> hosts;
+  for (const std::string& host : all_gather_text(group, name)) hosts.insert(host);
+  if (hosts.size() == 1) return *hosts.begin();
+  std::string list;
+  for (const std::string& host : hosts) list += (list.empty() ? "" : ", ") + host;
+  throw Error(fmt::format("the ranks are on {} hosts ({}): a cluster file of one machine is measured here",
+                          hosts.size(), list),
+              "launch it on one host, and add a [[links]] for what is between hosts: `ingot launch ... bench "
+              "comm` measures that");
+}
+
+/// The mean over ranks of each of some numbers, which every rank has in the same order.
+std::vector<double> mean_of_ranks(Communicator& group, std::vector<double> mine) {
+  const auto count = static_cast<int64_t>(mine.size());
+  std::vector<double> all(mine.size() * static_cast<size_t>(group.size())), mean(mine.size(), 0);
+  group
+      .all_gather(Tensor::of(mine.data(), {count}),
+                  Tensor::of(all.data(), {static_cast<int64_t>(all.size())}))
+      .wait();
+  for (size_t i = 0; i < all.size(); ++i) mean[i % mean.size()] += all[i] / group.size();
+  return mean;
+}
+
+/// Rates of a rank while all others measure too.
+void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
+  std::vector<double> fma, read, dot;
+  for (int trial = 0; trial < o.trials; ++trial) {
+    group.barrier();
+    fma.push_back(shared_fma_gflops(std::max(0.02, o.seconds)));
+    group.barrier();
+    read.push_back(shared_read_gbs(std::max(0.02, o.seconds)));
+    group.barrier();
+    dot.push_back(dot_peak_gflops() / fma_peak_gflops());
+  }
+  group.barrier();
+  const std::array<float, 16> ones{};
+  float result = 0;
+  GemmArgs smallest;
+  smallest.m = smallest.n = 1, smallest.k = smallest.lda = smallest.ldb = 16, smallest.ldc = 1;
+  smallest.a = smallest.b = ones.data(), smallest.b_transposed = true, smallest.c = &result;
+  const double launch = mean_call_seconds(o.seconds, [&] { gemm(smallest); });
+  const std::vector<double> mean =
+      mean_of_ranks(group, {spread_of(fma).median, spread_of(read).median, spread_of(dot).median, launch});
+  device.rates.f32 = rounded(1e-3 * mean[0]);
+  device.rates.bf16 = rounded(1e-3 * mean[0] * mean[2]);
+  device.bandwidth = rounded(mean[1]);
+  device.launch_us = rounded(1e6 * mean[3]);
+}
+
+/// A point before its rate is known: the share of P that the kernel reached on this rank.
+struct Reached {
+  DevicePoint point;
+  double share = 0;
+};
+
+DevicePoint product_point(const std::string& type, const OpSizes& sizes, const char* source) {
+  DevicePoint p;
+  p.op = "linear", p.type = type, p.m = sizes.m, p.n = sizes.n, p.k = sizes.k;
+  p.source = source, p.quality = Quality::measured;
+  return p;
+}
+
+DevicePoint attention_point(const std::string& type, bool forward, const OpSizes& sizes, const char* source) {
+  DevicePoint p;
+  p.op = "attention", p.pass = forward ? "forward" : "backward", p.type = type;
+  p.width = sizes.width, p.length = sizes.length;
+  p.source = source, p.quality = Quality::measured;
+  return p;
+}
+
+void reach_products(const ClusterMeasureOptions& o, std::vector<Reached>& found) {
+  GemmBenchOptions bench;
+  bench.parts = {GemmPart::map}, bench.decode = false;
+  bench.sizes = o.sizes, bench.depths = o.depths, bench.trials = o.trials, bench.seconds = o.seconds;
+  const PresetStep step{.preset = o.preset, .batch = 1, .length = o.lengths.front(), .vocab = o.vocab};
+  for (const GemmRow& row : bench_gemm(preset_recipe(step, {}), bench).rows)
+    found.push_back({product_point(name_of(row.type), {row.product.rows, row.product.n, row.product.k},
+                                   "ingot bench cluster: a product alone"),
+                     row.share.median});
+}
+
+/// Products and attention of a step of the preset, each alone, in the passes that it has.
+void reach_ops(const ClusterMeasureOptions& o, int64_t length, bool bf16, std::vector<Reached>& found) {
+  constexpr const char* kSource = "ingot bench cluster: an op of a step alone";
+  OpsBenchOptions bench;
+  bench.only = {"linear", "attention"}, bench.trials = o.trials, bench.seconds = o.seconds;
+  const PresetStep step{.preset = o.preset, .batch = 1, .length = length, .vocab = o.vocab, .bf16 = bf16};
+  const OpsBenchReport report = bench_ops(preset_recipe(step, {}), bench);
+  struct Sum {
+    double flops = 0, seconds = 0;
+  };
+  std::map<std::tuple<OpSizes, bool>, Sum> sums;  // of attention: its forward apart
+  for (const OpRow& row : report.rows) {
+    if (row.sizes == OpSizes{}) continue;
+    const bool backward = row.sizes.width > 0 && row.pass != OpPass::forward;
+    Sum& sum = sums[{row.sizes, backward}];
+    sum.flops += row.flops, sum.seconds += row.seconds.median;
+  }
+  const char* type = bf16 ? "bf16" : "f32";
+  for (const auto& [key, sum] : sums) {
+    const auto& [sizes, backward] = key;
+    found.push_back({sizes.width > 0 ? attention_point(type, !backward, sizes, kSource)
+                                     : product_point(type, sizes, kSource),
+                     sum.flops / sum.seconds / (1e9 * report.peak_gflops)});
+  }
+}
+
+void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
+  std::vector<Reached> found;
+  reach_products(o, found);
+  for (const int64_t length : o.lengths)
+    for (const bool bf16 : {false, true}) {
+      group.barrier();
+      reach_ops(o, length, bf16, found);
+    }
+  std::vector<double> shares;
+  for (const Reached& r : found) shares.push_back(r.share);
+  shares = mean_of_ranks(group, std::move(shares));
+  for (size_t i = 0; i < found.size(); ++i) {
+    found[i].point.tflops = rounded(device.rates.f32 * shares[i]);
+    device.points.push_back(found[i].point);
+  }
+}
+
+/// What stands for sizes far from all points: the median over them, in bf16.
+void set_shares(DeviceSpec& device) {
+  const auto median_of = [&](const char* op, double& share) {
+    std::vector<double> shares;
+    for (const DevicePoint& p : device.points)
+      if (p.op == op && p.type == "bf16") shares.push_back(p.tflops / device.rates.bf16);
+    if (!shares.empty()) share = rounded(std::min(1.0, spread_of(shares).median));
+  };
+  median_of("linear", device.product_share);
+  median_of("attention", device.attention_share);
+}
+
+void measure_links(World& world, const ClusterMeasureOptions& o, Cluster& c) {
+  CommMeasureOptions options;
+  options.bytes = o.messages, options.seconds = o.comm_seconds;
+  for (int n = 2; n < world.ranks(); n *= 2) options.ranks.push_back(n);
+  options.ranks.push_back(world.ranks());
+  const CommReport report = measure_comm(world, options);
+  const LinkFit fit = fit_shared_memory(report.measurements);
+  LinkLevel level;
+  level.name = "memory", level.kind = LinkKind::shared;
+  level.gb_per_s = rounded(fit.gb_per_s), level.latency_us = rounded(fit.latency_us);
+  level.source = fmt::format("ingot bench cluster: fitted to collectives, which differ by {:.0f} % (median)",
+                             100 * fit.residual);
+  level.quality = Quality::measured;
+  c.links.push_back(level);
+  c.curves = curves_of(report.measurements, "ingot bench cluster");
+}
+
+StorageSpec storage_spec(const StorageReport& r) {
+  StorageSpec s;
+  s.name = "folder";
+  for (const StorageRow& row : r.rows) {
+    double& rate = row.write ? s.write_gb_per_s : s.read_gb_per_s;
+    rate = std::max(rate, rounded(1e-9 * row.bandwidth()));
+  }
+  s.iops = rounded(r.most_reads(4096));
+  s.source = fmt::format("ingot bench cluster in '{}'{}", r.folder,
+                         r.direct ? "" : ", through the page cache, which the file system insists on");
+  s.quality = Quality::measured;
+  return s;
+}
+
+/// Of the bytes of a collective of n ranks, what passes the memory, over n - 1.
+double traffic_factor(const CommMeasurement& m) {
+  return m.kind == CommKind::all_reduce ? 2 : 1;
+}
+
+bool has_formula(const CommMeasurement& m) {
+  return m.ranks > 1 && (m.kind == CommKind::all_reduce || m.kind == CommKind::reduce_scatter ||
+                         m.kind == CommKind::all_gather || m.kind == CommKind::all_to_all);
+}
+
+}  // namespace
+
+LinkFit fit_shared_memory(const std::vector<CommMeasurement>& measured) {
+  // Of each: a x latency + b x seconds a byte = 1, so that large and small messages count alike.
+  double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
+  for (const CommMeasurement& m : measured) {
+    if (!has_formula(m)) continue;
+    const double a = (m.ranks - 1) / m.seconds, b = a * traffic_factor(m) * static_cast<double>(m.bytes);
+    aa += a * a, ab += a * b, bb += b * b, a1 += a, b1 += b;
+  }
+  INGOT_CHECK(bb > 0, "no collective of several ranks among {} measurements", measured.size());
+  const double determinant = aa * bb - ab * ab;
+  double latency = determinant > 1e-9 * aa * bb ? (a1 * bb - b1 * ab) / determinant : 0;
+  double per_byte = determinant > 1e-9 * aa * bb ? (aa * b1 - ab * a1) / determinant : 0;
+  if (latency <= 0 || per_byte <= 0) latency = 0, per_byte = b1 / bb;
+  std::vector<double> off;
+  for (const CommMeasurement& m : measured)
+    if (has_formula(m))
+      off.push_back(
+          std::fabs((m.ranks - 1) * (latency + per_byte * traffic_factor(m) * static_cast<double>(m.bytes)) /
+                        m.seconds -
+                    1));
+  return {1e-9 / per_byte, 1e6 * latency, spread_of(off).median};
+}
+
+std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measured,
+                                      const std::string& source) {
+  std::map<std::pair<CommKind, int>, std::vector<const CommMeasurement*>> groups;
+  for (const CommMeasurement& m : measured)
+    if (has_formula(m)) groups[{m.kind, m.ranks}].push_back(&m);
+  std::vector<BandwidthCurve> curves;
+  for (auto& [key, points] : groups) {
+    std::sort(points.begin(), points.end(), [](const auto* x, const auto* y) { return x->bytes < y->bytes; });
+    BandwidthCurve c;
+    c.collective = name_of(key.first), c.ranks = key.second, c.source = source;
+    // As the file judges them: bytes over bandwidth may not fall.
+    double longest = 0;
+    for (const CommMeasurement* m : points) {
+      const double rate = rounded(1e-9 * m->bus_bandwidth), bytes = static_cast<double>(m->bytes);
+      if (rate <= 0 || bytes / rate < longest || (!c.bytes.empty() && bytes <= c.bytes.back())) continue;
+      longest = bytes / rate;
+      c.bytes.push_back(bytes), c.gb_per_s.push_back(rate);
+    }
+    if (!c.bytes.empty()) curves.push_back(std::move(c));
+  }
+  return curves;
+}
+
+std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops) {
+  struct Sum {
+    double flops = 0, at_peak = 0;  ///< at_peak: what the peak would have done in the time
+  };
+  std::map<std::tuple<OpSizes, bool>, Sum> sums;
+  for (const RankProfile& rank : profile.ranks) {
+    const double peak = 1e9 * spread_of(rank.peak_gflops).median;
+    for (const StepSpan& step : rank.steps)
+      for (const OpSpan& op : step.ops) {
+        if (op.sizes == OpSizes{} || op.seconds() <= 0) continue;
+        const bool backward =
+            op.sizes.width > 0 && op.pass != OpPass::forward && op.pass != OpPass::recompute;
+        Sum& sum = sums[{op.sizes, backward}];
+        sum.flops += op.flops, sum.at_peak += peak * op.seconds();
+      }
+  }
+  constexpr const char* kSource = "ingot bench cluster --run: in steps of the run";
+  std::vector<DevicePoint> points;
+  for (const auto& [key, sum] : sums) {
+    const auto& [sizes, backward] = key;
+    DevicePoint p = sizes.width > 0 ? attention_point(profile.precision, !backward, sizes, kSource)
+                                    : product_point(profile.precision, sizes, kSource);
+    p.tflops = rounded(f32_tflops * sum.flops / sum.at_peak);
+    if (p.tflops > 0) points.push_back(std::move(p));
+  }
+  return points;
+}
+
+std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,
+                                          const std::vector<DevicePoint>& others) {
+  const auto far = [](int64_t x, int64_t y) {
+    return x > 0 && y > 0 && std::fabs(std::log2(static_cast<double>(x) / static_cast<double>(y))) > 1;
+  };
+  const size_t count = of_run.size();
+  for (const DevicePoint& p : others) {
+    const bool known = std::any_of(
+        of_run.begin(), of_run.begin() + static_cast<std::ptrdiff_t>(count), [&](const DevicePoint& r) {
+          return r.op == p.op && r.type == p.type && r.pass == p.pass && !far(r.m, p.m) && !far(r.n, p.n) &&
+                 !far(r.k, p.k) && !far(r.width, p.width) && !far(r.length, p.length);
+        });
+    if (!known) of_run.push_back(p);
+  }
+  return of_run;
+}
+
+Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
+  std::vector<int> everyone;
+  for (int r = 0; r < world.ranks(); ++r) everyone.push_back(r);
+  const std::unique_ptr<Communicator> group = world.group("measure cluster", everyone);
+  names_of_hosts(*group);
+  const MachineInfo machine = machine_info();
+  Cluster c;
+  c.name = o.name.empty() ? fmt::format("{}, {}", machine.cpu, count_of(world.ranks(), "rank")) : o.name;
+  c.devices = c.devices_per_node = world.ranks();
+  c.device.memory = fmt::format("{}MB", machine.memory_bytes / world.ranks() / 1'000'000);
+  c.device.copies = false;  // products round while they pack
+  measure_rates(*group, o, c.device);
+  measure_points(*group, o, c.device);
+  set_shares(c.device);
+  c.device.source =
+      fmt::format("ingot bench cluster: {} of {} each, {} kernels", count_of(world.ranks(), "rank"),
+                  count_of(num_threads(), "thread"), isa_name(active_isa()));
+  c.device.quality = Quality::measured;
+  if (world.ranks() > 1) measure_links(world, o, c);
+  c.host.cores = std::max<int64_t>(1, int64_t{num_threads()} * world.ranks());
+  c.host.memory = fmt::format("{}MB", machine.memory_bytes / 1'000'000);
+  if (world.rank() == 0) c.storage.push_back(storage_spec(measure_storage(o.disk)));
+  group->barrier();
+  return cluster_from_text(broadcast_text(*group, print_config(c)), "measured");
+}
+
+void add_profile(Cluster& c, const ProfileReport& profile) {
+  c.device.points = preferred_points(points_of(profile, c.device.rates.f32), c.device.points);
+  set_shares(c.device);
+}
+
+std::string describe_measured(const Cluster& c) {
+  const DeviceSpec& d = c.device;
+  std::string text = fmt::format(
+      "{}: {} of {}, {:.3g} TFLOP/s of f32, {:.3g} of bf16, {:.3g} GB/s, {:.2g} us a kernel\n", c.name,
+      count_of(c.devices, "device"), d.memory, d.rates.f32, d.rates.bf16, d.bandwidth, d.launch_us);
+  text += fmt::format("{} of kernels; products reach {:.0f} % of the peak, attention {:.0f} %\n",
+                      count_of(static_cast<int64_t>(d.points.size()), "point"), 100 * d.product_share,
+                      100 * d.attention_share);
+  for (const LinkLevel& l : c.links)
+    text += fmt::format("{}: {:.3g} GB/s, {:.3g} us; {}; {}\n", l.name, l.gb_per_s, l.latency_us, l.source,
+                        count_of(static_cast<int64_t>(c.curves.size()), "curve"));
+  for (const StorageSpec& s : c.storage)
+    text += fmt::format("storage: reads {:.3g} GB/s, writes {:.3g} GB/s, {:.3g} reads a second\n",
+                        s.read_gb_per_s, s.write_gb_per_s, s.iops);
+  return text;
+}
+
+std::string cluster_file(const Cluster& c) {
+  std::string text =
+      "# Written by `ingot bench cluster`. What was not measured has its default: price, failures, "
+      "offloading.\n" +
+      print_config(c);
+  cluster_from_text(text, "the measured cluster");
+  return text;
+}
+
+}  // namespace ingot
