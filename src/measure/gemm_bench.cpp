@@ -291,7 +291,8 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
     else
       left_out.insert(fmt::format("{} of {} x {} x {}", p.name, p.rows, p.n, p.k));
   }
-  std::vector<double> peaks, reads{1e-9 * ReadRate(r.threads)()};
+  const auto read_rate = [&] { return o.read_gbs > 0 ? o.read_gbs : 1e-9 * ReadRate(r.threads)(); };
+  std::vector<double> peaks, reads{read_rate()};
   measure(r.rows, o, peaks);
   for (const Product& p : products)
     for (const int64_t rows : o.decode_rows)
@@ -307,7 +308,7 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
         }
   r.left_out.assign(left_out.begin(), left_out.end());
   measure_decode(r.decode, o);
-  peaks.push_back(fma_peak_gflops()), reads.push_back(1e-9 * ReadRate(r.threads)());
+  peaks.push_back(fma_peak_gflops()), reads.push_back(read_rate());
   r.peak_gflops = spread_of(peaks).median, r.read_gbs = spread_of(reads).median;
   r.rules = sizing_rules(recipe.model, recipe.phases[0].micro() * recipe.phases[0].sequence);
   return r;

@@ -70,6 +70,7 @@ struct GemmBenchOptions {
   int64_t largest = int64_t{1} << 30;  ///< bytes of operands and result, and of a weight's copies
   int trials = 5;
   double seconds = 0.01;  ///< per trial, at least
+  double read_gbs = 0;    ///< B where it is known; 0: measured
 };
 
 struct GemmBenchReport {

@@ -121,7 +121,7 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
   Repeater repeater(r, o);
   StepOptions options = engine->options(0, r.batch);
   options.observer = &repeater;
-  r.read_gbs = 1e-9 * ReadRate(r.threads)();
+  r.read_gbs = o.read_gbs > 0 ? o.read_gbs : 1e-9 * ReadRate(r.threads)();
   engine->forward_backward(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);
   r.peak_gflops = repeater.peaks.empty() ? fma_peak_gflops() : spread_of(repeater.peaks).median;
   for (const Op* op : all_ops())

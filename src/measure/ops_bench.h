@@ -13,6 +13,7 @@ struct OpsBenchOptions {
   int trials = 5;
   double seconds = 0.01;   ///< per trial, at least
   bool reference = false;  ///< also time the reference kernel, once
+  double read_gbs = 0;     ///< B where it is known; 0: measured
 };
 
 /// All executions with the same op, pass, attributes and shapes.

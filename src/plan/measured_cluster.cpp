@@ -105,8 +105,9 @@ DevicePoint attention_point(const std::string& type, bool forward, const OpSizes
   return p;
 }
 
-void reach_products(const ClusterMeasureOptions& o, std::vector<Reached>& found) {
+void reach_products(const ClusterMeasureOptions& o, double read_gbs, std::vector<Reached>& found) {
   GemmBenchOptions bench;
+  bench.read_gbs = read_gbs;
   bench.parts = {GemmPart::map}, bench.decode = false;
   bench.sizes = o.sizes, bench.depths = o.depths, bench.trials = o.trials, bench.seconds = o.seconds;
   const PresetStep step{.preset = o.preset, .batch = 1, .length = o.lengths.front(), .vocab = o.vocab};
@@ -117,10 +118,12 @@ void reach_products(const ClusterMeasureOptions& o, std::vector<Reached>& found)
 }
 
 /// Products and attention of a step of the preset, each alone, in the passes that it has.
-void reach_ops(const ClusterMeasureOptions& o, int64_t length, bool bf16, std::vector<Reached>& found) {
+void reach_ops(const ClusterMeasureOptions& o, int64_t length, bool bf16, double read_gbs,
+               std::vector<Reached>& found) {
   constexpr const char* kSource = "ingot bench cluster: an op of a step alone";
   OpsBenchOptions bench;
   bench.only = {"linear", "attention"}, bench.trials = o.trials, bench.seconds = o.seconds;
+  bench.read_gbs = read_gbs;
   const PresetStep step{.preset = o.preset, .batch = 1, .length = length, .vocab = o.vocab, .bf16 = bf16};
   const OpsBenchReport report = bench_ops(preset_recipe(step, {}), bench);
   struct Sum {
@@ -144,11 +147,11 @@ void reach_ops(const ClusterMeasureOptions& o, int64_t length, bool bf16, std::v
 
 void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
   std::vector<Reached> found;
-  reach_products(o, found);
+  reach_products(o, device.bandwidth, found);
   for (const int64_t length : o.lengths)
     for (const bool bf16 : {false, true}) {
       group.barrier();
-      reach_ops(o, length, bf16, found);
+      reach_ops(o, length, bf16, device.bandwidth, found);
     }
   std::vector<double> shares;
   for (const Reached& r : found) shares.push_back(r.share);
@@ -317,7 +320,7 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
   c.device.memory = fmt::format("{}MB", machine.memory_bytes / world.ranks() / 1'000'000);
   c.device.copies = false;  // products round while they pack
   measure_rates(*group, o, c.device);
-  measure_points(*group, o, c.device);
+  if (o.kernels) measure_points(*group, o, c.device);
   set_shares(c.device);
   c.device.source =
       fmt::format("ingot bench cluster: {} of {} each, {} kernels", count_of(world.ranks(), "rank"),
@@ -326,7 +329,7 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
   if (world.ranks() > 1) measure_links(world, o, c);
   c.host.cores = std::max<int64_t>(1, int64_t{num_threads()} * world.ranks());
   c.host.memory = fmt::format("{}MB", machine.memory_bytes / 1'000'000);
-  if (world.rank() == 0) c.storage.push_back(storage_spec(measure_storage(o.disk)));
+  if (world.rank() == 0 && o.disk.file_bytes > 0) c.storage.push_back(storage_spec(measure_storage(o.disk)));
   group->barrier();
   return cluster_from_text(broadcast_text(*group, print_config(c)), "measured");
 }

@@ -21,7 +21,8 @@ struct ClusterMeasureOptions {
   std::vector<int64_t> depths{256, 1024};      ///< length of their sums
   std::vector<int64_t> lengths{256, 1024};     ///< tokens of a sequence, for attention
   std::vector<int64_t> messages;               ///< bytes, ascending
-  StorageOptions disk;
+  StorageOptions disk;                         ///< a file of 0 bytes: the storage is not measured
+  bool kernels = true;                         ///< points of products and attention too
   int trials = 5;
   double seconds = 0.01;       ///< of a trial of a kernel, at least
   double comm_seconds = 0.05;  ///< of a collective
