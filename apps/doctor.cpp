@@ -9,30 +9,68 @@
 #include "apps/command_line.h"
 #include "comm/launch.h"
 #include "measure/burn_in.h"
+#include "plan/expectation.h"
 #include "train/memory_policy.h"
 
 namespace ingot {
 
+namespace {
+
+struct DoctorArguments {
+  std::string folder = ".", disk = "64MiB", expect;
+  std::vector<std::string> logs;
+  double band = 0.2;
+  JsonOption json;
+};
+
+int show_findings(const DoctorArguments& o, const std::vector<Finding>& findings) {
+  o.json.print(to_text(findings), to_json(findings));
+  return any_problem(findings) ? 1 : 0;
+}
+
+int examine_machine(const DoctorArguments& o) {
+  DoctorOptions options;
+  options.folder = o.folder, options.logs = o.logs;
+  options.disk_bytes = o.disk == "0" ? 0 : parse_memory(o.disk, "--disk");
+  if (o.expect.empty()) return show_findings(o, examine(options));
+  const Cluster expected = load_cluster(o.expect);
+  int code = 0;
+  const std::unique_ptr<World> world = launch_world();
+  world->run([&] {
+    const Cluster measured = measure_cluster(*world, self_test_options(options.folder, options.disk_bytes));
+    if (world->rank() != 0) return;
+    std::vector<Finding> findings = examine(options);
+    for (Finding& f : compare_with(expected, measured, o.band)) findings.push_back(std::move(f));
+    code = show_findings(o, findings);
+  });
+  return code;
+}
+
+}  // namespace
+
 void add_doctor_command(CLI::App& app, int& code) {
-  struct DoctorArguments {
-    std::string folder = ".", disk = "64MiB";
-    JsonOption json;
-  };
   auto o = std::make_shared<DoctorArguments>();
   CLI::App* c = app.add_subcommand("doctor", "check this machine for what slows down or prevents runs");
-  c->footer("The exit code is 0 unless there is a problem.");
+  c->footer(
+      "Examples:\n"
+      "  ingot doctor --disk=0                                    # look, without measuring the disk\n"
+      "  ingot doctor --expect clusters/cpu-2core.toml            # is it as fast as its cluster file says?\n"
+      "  ingot launch -n 2 -- doctor --expect clusters/cpu-2core.toml   # the links between ranks too\n"
+      "The exit code is 0 unless there is a problem.");
   c->add_option("folder", o->folder, "where runs will be stored")->capture_default_str();
   c->add_option("--disk", o->disk, "bytes to write there three times to measure the disk; 0: skip")
       ->capture_default_str();
+  c->add_option("--log", o->logs,
+                "log of a collective library (NCCL_DEBUG=INFO) or output of `nvidia-smi topo -p2p r`: which "
+                "ways data takes");
+  CLI::Option* expect =
+      c->add_option("--expect", o->expect, "cluster file: measure, and compare with what it says of a host");
+  c->add_option("--band", o->band, "share by which a measurement may be slower than the file")
+      ->capture_default_str()
+      ->check(in(positive(1)))
+      ->needs(expect);
   add_json_option(*c, o->json);
-  c->callback([o, &code] {
-    DoctorOptions options;
-    options.folder = o->folder;
-    options.disk_bytes = o->disk == "0" ? 0 : parse_memory(o->disk, "--disk");
-    const std::vector<Finding> findings = examine(options);
-    o->json.print(to_text(findings), to_json(findings));
-    code = any_problem(findings) ? 1 : 0;
-  });
+  c->callback([o, &code] { code = examine_machine(*o); });
 }
 
 void add_burnin_command(CLI::App& app, int& code) {

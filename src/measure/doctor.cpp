@@ -49,6 +49,7 @@ std::vector<Finding> examine(const DoctorOptions& options) {
   doctor::examine_libraries(findings);
   doctor::examine_processor(options, findings);
   doctor::examine_memory(options, findings);
+  doctor::examine_devices(options, findings);
   doctor::examine_disk(options, findings);
   doctor::examine_sandbox(options, findings);
   return findings;

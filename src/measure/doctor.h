@@ -29,6 +29,7 @@ struct DoctorOptions {
   int64_t disk_bytes = int64_t{64} << 20;  ///< written and synced there three times; 0: no measurement
   bool rates = true;                       ///< measures what the processor's instructions reach
   std::string root = "/";                  ///< replaces "/" in paths of /proc and /sys, for tests
+  std::vector<std::string> logs;           ///< files for findings_of_log() (doctor_log.h)
 };
 
 /// Takes about a second. Throws only if the folder has no existing parent.

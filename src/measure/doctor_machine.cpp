@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -194,13 +195,33 @@ Finding huge_pages(const std::string& root) {
               "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: faster reads of large buffers");
 }
 
-Finding shared_memory(const std::string& root) {
+/// Bytes that /dev/shm was mounted with: "size=65536k" among the last options of its mount. 0: not said.
+double mounted_size(const std::string& root) {
+  std::ifstream mounts(root + "/proc/self/mountinfo");
+  double size = 0;
+  for (std::string line; std::getline(mounts, line);) {
+    const size_t option = line.find("size=", std::min(line.find(" - "), line.size()));
+    if (line.find(" /dev/shm ") == line.npos || option == line.npos) continue;
+    size = std::atof(line.c_str() + option + 5);
+    const size_t unit = line.find_first_not_of("0123456789", option + 5);
+    const char letter = unit == line.npos ? ' ' : line[unit];
+    size *= letter == 'k' ? 1024 : letter == 'm' ? 1 << 20 : letter == 'g' ? 1 << 30 : 1;
+  }
+  return size;
+}
+
+Finding shared_memory(const DoctorOptions& o) {
   struct statvfs info {};
-  if (::statvfs((root + "/dev/shm").c_str(), &info) != 0)
+  if (::statvfs((o.root + "/dev/shm").c_str(), &info) != 0)
     return fact("shared memory", "there is no /dev/shm",
                 "mount a tmpfs there: MPI's ranks on one machine exchange data through it");
-  const double bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
-  return fact("shared memory", fmt::format("{} free in /dev/shm", format_bytes(bytes)),
+  double bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (const double size = mounted_size(o.root); size > 0) bytes = std::min(bytes, size);
+  const std::string text = fmt::format("{} free in /dev/shm", format_bytes(bytes));
+  if (has_accelerators(o) && bytes < 1e9)
+    return fact("shared memory", text,
+                "enlarge it (containers: --shm-size=1g): collective libraries take up to 1 GB of it");
+  return fact("shared memory", text,
               bytes >= 128e6 ? ""
                              : "for many ranks enlarge it (containers: --shm-size=1g): MPI's ranks on one "
                                "machine exchange data through it");
@@ -221,7 +242,7 @@ void examine_processor(const DoctorOptions& o, Findings& out) {
 void examine_memory(const DoctorOptions& o, Findings& out) {
   out.push_back(memory_size(o.root));
   out.push_back(huge_pages(o.root));
-  out.push_back(shared_memory(o.root));
+  out.push_back(shared_memory(o));
 }
 
 }  // namespace ingot::doctor

@@ -22,8 +22,11 @@ std::string field_of(const std::string& root, const std::string& path, const std
 void examine_processor(const DoctorOptions& o,
                        Findings& out);                       ///< model, instruction set, cores, caches, clock
 void examine_memory(const DoctorOptions& o, Findings& out);  ///< limits, huge pages, shared memory
+void examine_devices(const DoctorOptions& o, Findings& out);  ///< device tree, logs of collective libraries
 void examine_disk(const DoctorOptions& o, Findings& out);
 void examine_libraries(Findings& out);  ///< build, MPI, variables that have no effect on Ingot
+/// Accelerators in the device tree.
+bool has_accelerators(const DoctorOptions& o);
 void examine_sandbox(const DoctorOptions& o, Findings& out);
 
 }  // namespace ingot::doctor

@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
+#include <string_view>
 
 #include "base/build_info.h"
 #include "base/clock.h"
@@ -152,20 +155,36 @@ int try_reading_a_child() {
   return result;
 }
 
-void limits(Findings& out) {
-  rlimit files{}, locked{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
+/// Bytes that this process may lock; infinity: any number.
+double lockable(const std::string& root) {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  std::ifstream limits(root + "/proc/self/limits");
+  constexpr std::string_view kName = "Max locked memory";
+  for (std::string line; std::getline(limits, line);) {
+    if (!line.starts_with(kName)) continue;
+    std::istringstream words(line.substr(kName.size()));
+    std::string soft;
+    words >> soft;
+    return soft == "unlimited" ? kAny : std::atof(soft.c_str());
+  }
+  rlimit locked{};
   ::getrlimit(RLIMIT_MEMLOCK, &locked);
+  return locked.rlim_cur == RLIM_INFINITY ? kAny : static_cast<double>(locked.rlim_cur);
+}
+
+void limits(const std::string& root, Findings& out) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
   out.push_back(fact(
       "open files", fmt::format("at most {}", files.rlim_cur),
       files.rlim_cur >= 1024 ? "" : "ulimit -n 4096: token shards and checkpoint pieces are open files"));
-  const bool network = std::filesystem::exists("/sys/class/infiniband");
-  const std::string most = locked.rlim_cur == RLIM_INFINITY
-                               ? "unlimited"
-                               : "at most " + format_bytes(static_cast<double>(locked.rlim_cur));
+  const bool network = std::filesystem::exists(root + "/sys/class/infiniband");
+  const double locked = lockable(root);
+  const std::string most = std::isinf(locked) ? "unlimited" : "at most " + format_bytes(locked);
   out.push_back(fact("locked memory", most + (network ? "" : " (only MPI over InfiniBand locks any)"),
-                     network && locked.rlim_cur != RLIM_INFINITY
-                         ? "ulimit -l unlimited: transfers over InfiniBand lock their buffers"
+                     network && !std::isinf(locked)
+                         ? "ulimit -l unlimited (containers: --ulimit memlock=-1): transfers over InfiniBand "
+                           "lock their buffers"
                          : ""));
 }
 
@@ -267,7 +286,7 @@ void examine_sandbox(const DoctorOptions& o, Findings& out) {
       reading == 0
           ? ""
           : "MPI's ranks on one machine copy twice; Open MPI: --mca btl_vader_single_copy_mechanism none"));
-  limits(out);
+  limits(o.root, out);
 }
 
 }  // namespace ingot::doctor
