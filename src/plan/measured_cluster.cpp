@@ -162,8 +162,13 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
   }
 }
 
-/// What stands for sizes far from all points: the median over them, in bf16.
+/// No product is faster than the peak: where one was, that is the peak. And what stands for sizes far from
+/// all points: the median over them, in bf16.
 void set_shares(DeviceSpec& device) {
+  for (const DevicePoint& p : device.points) {
+    double& peak = p.type == "bf16" ? device.rates.bf16 : device.rates.f32;
+    if (p.op == "linear") peak = std::max(peak, p.tflops);
+  }
   const auto median_of = [&](const char* op, double& share) {
     std::vector<double> shares;
     for (const DevicePoint& p : device.points)

@@ -203,7 +203,7 @@ TEST(BenchClusterCommand, WritesAFileThatPlans) {
   for (const DevicePoint& p : c.device.points) {
     EXPECT_EQ(p.quality, Quality::measured);
     EXPECT_FALSE(p.source.empty());
-    EXPECT_LT(p.tflops, 20 * c.device.rates.f32) << p.op << " " << p.m;
+    EXPECT_TRUE(p.op != "linear" || p.tflops <= c.device.rates.of(p.type)) << p.m << " " << p.n << " " << p.k;
     products += p.op == "linear", forward += p.op == "attention" && p.pass == "forward",
         backward += p.op == "attention" && p.pass == "backward";
   }
