@@ -4,11 +4,21 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string_view>
 
+#include "nn/parameter.h"
 #include "train/phase_kind.h"
 
 namespace ingot {
 namespace {
+
+int64_t layer_group_of(const Segment& segment) {
+  if (segment.layer >= 0) return segment.layer;
+  const std::string_view name = segment.name;
+  return name == "embed"  ? depth_of_layer_group(kEmbeddingGroup)
+         : name == "head" ? depth_of_layer_group(kHeadGroup)
+                          : kNoLayerGroup;
+}
 
 class Recorder final : public TapeObserver, public ScheduleObserver {
  public:
@@ -35,6 +45,7 @@ class Recorder final : public TapeObserver, public ScheduleObserver {
     step.direction = run.direction;
     step.flops = run.flops, step.bytes = run.bytes, step.wire_bytes = run.wire_bytes;
     step.sizes = sizes_of(run);
+    step.layer_group = layer_group_of(run.segment);
     if (run.wire_bytes > 0) {
       step.kind = PassStep::Kind::transfer;
       const auto find = run.op.axis_rule.group;

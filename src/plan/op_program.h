@@ -3,6 +3,7 @@
 // (plan_step), so a plan's time follows the tape as its memory does.
 #pragma once
 #include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,12 +15,17 @@
 
 namespace ingot {
 
+inline constexpr int64_t kNoLayerGroup = INT64_MIN;
+
 struct PassStep {
   enum class Kind : uint8_t { compute, transfer, wait } kind = Kind::compute;
   TimeOf what = TimeOf::kernels;
   Direction direction = Direction::forward;
   std::string op;
   OpSizes sizes;
+  /// Whose weights it may read, by depth_of_layer_group (nn/parameter.h): those of its segment's layer, of
+  /// the embedding or the head; kNoLayerGroup: none.
+  int64_t layer_group = kNoLayerGroup;
   double flops = 0, bytes = 0, wire_bytes = 0;
   std::string group;  ///< transfer: its ranks, a name in RankProgram::groups
   int handle = -1;    ///< transfer: it continues until the wait with this number; -1: waited for at once

@@ -7,6 +7,7 @@
 
 #include "base/progress.h"
 #include "models/stage_boundary.h"
+#include "nn/parameter.h"
 #include "plan/op_cost.h"
 #include "report/table.h"
 #include "train/phase_kind.h"
@@ -32,14 +33,87 @@ double buffer_of(CommKind kind, double wire, int ranks) {
   return kind == CommKind::all_reduce ? wire / (2 * share) : wire / share;
 }
 
+/// The exchanges of a fully sharded pass, as WeightGatherer and the gradient reducer make them: the weights
+/// of a layer group are gathered while the one before runs, its gradients reduced when backward leaves it. So
+/// the first gather and the last reduction of a step have nothing to hide behind.
+class Gathers {
+ public:
+  template <class Layers>
+  Gathers(const PassProgram& program, WorkKind kind, const Layers& layers, bool alone, int channel,
+          TimedProgram& out)
+      : channel_(channel), out_(out) {
+    if (layers.empty()) return;
+    const bool forward = kind == WorkKind::forward, weights_only = kind == WorkKind::backward_weight;
+    double gather = 0, reduce = 0, numbered = 0;  // stages that are alike share a program: layers' means
+    for (const auto& [group, seconds] : layers)
+      if (group != depth_of_layer_group(kEmbeddingGroup) && group != depth_of_layer_group(kHeadGroup))
+        gather += seconds.gather, reduce += seconds.reduce, ++numbered;
+    for (const PassStep& s : program) {
+      if (s.layer_group == kNoLayerGroup || (!order_.empty() && order_.back() == s.layer_group)) continue;
+      const auto found = layers.find(s.layer_group);
+      order_.push_back(s.layer_group);
+      const double mean = numbered > 0 ? 1 / numbered : 0;
+      gathers_.push_back(weights_only ? 0 : found != layers.end() ? found->second.gather : mean * gather);
+      reduces_.push_back(forward || kind == WorkKind::backward_input ? 0
+                         : found != layers.end()                     ? found->second.reduce
+                                                                     : mean * reduce);
+    }
+    // Backward finds what forward read last.
+    if (alone && !forward)
+      for (size_t i = 0; i < std::min<size_t>(2, gathers_.size()); ++i) gathers_[i] = 0;
+    alone_ = alone;
+  }
+  /// Before a step of this layer group.
+  void reach(int64_t group) {
+    if (at_ >= order_.size() || group == kNoLayerGroup || group != order_[at_]) return;
+    if (at_ == 0)
+      transfer(gathers_[0], alone_ ? -1 : kFirst);
+    else
+      wait(kFirst + static_cast<int>(at_)), transfer(reduces_[at_ - 1], kFirst - static_cast<int>(at_));
+    if (at_ + 1 < order_.size()) transfer(gathers_[at_ + 1], kFirst + static_cast<int>(at_) + 1);
+    ++at_;
+  }
+  void end() {
+    if (order_.empty()) return;
+    // Beside the next pass, where there is one; that of the step's last pass is a part of its end.
+    transfer(reduces_.back(), alone_ ? -1 : kFirst - static_cast<int>(order_.size()));
+    wait(kFirst);
+  }
+
+ private:
+  static constexpr int kFirst = 1 << 29;
+  void transfer(double seconds, int handle) {
+    if (seconds > 0) out_.push_back({PassStep::Kind::transfer, TimeOf::exchanges, seconds, channel_, handle});
+  }
+  void wait(int handle) { out_.push_back({PassStep::Kind::wait, TimeOf::exchanges, 0, channel_, handle}); }
+
+  const int channel_;
+  TimedProgram& out_;
+  std::vector<int64_t> order_;
+  std::vector<double> gathers_, reduces_;
+  size_t at_ = 0;
+  bool alone_ = false;
+};
+
 class Timer {
  public:
   Timer(const Cluster& cluster, const TimeFor& what, RunTime& out)
       : cluster_(cluster), fabric_(cluster, what.degraded), costs_(cluster, what.type), out_(out) {}
 
-  TimedProgram timed(const PassProgram& program, const std::map<std::string, GroupShape>& groups) {
+  /// What a layer group of a fully sharded rank exchanges in a pass.
+  struct Gathered {
+    double gather = 0, reduce = 0;
+  };
+  using GatheredLayers = std::map<int64_t, Gathered>;  ///< empty: weights are not sharded
+
+  /// `alone`: no pass before the first one and none beside it could gather for it.
+  TimedProgram timed(const PassProgram& program, WorkKind kind,
+                     const std::map<std::string, GroupShape>& groups, const GatheredLayers& layers,
+                     bool alone) {
     TimedProgram result;
+    Gathers gathers(program, kind, layers, alone, channel("data"), result);
     for (const PassStep& s : program) {
+      gathers.reach(s.layer_group);
       if (s.kind == PassStep::Kind::wait) {
         result.push_back({s.kind, s.what, 0, 0, s.handle});
         continue;
@@ -47,10 +121,11 @@ class Timer {
       if (s.kind == PassStep::Kind::transfer) {
         const auto found = groups.find(s.group);
         const GroupShape group = found != groups.end() ? found->second : GroupShape{};
-        const CommKind kind = kind_of_op(s.op);
-        const LinkTime t = group.ranks > 1
-                               ? fabric_.collective(kind, group, buffer_of(kind, s.wire_bytes, group.ranks))
-                               : LinkTime{};
+        const CommKind collective = kind_of_op(s.op);
+        const LinkTime t =
+            group.ranks > 1
+                ? fabric_.collective(collective, group, buffer_of(collective, s.wire_bytes, group.ranks))
+                : LinkTime{};
         count(t.seconds, t.quality);
         result.push_back({s.kind, TimeOf::exchanges, t.seconds, channel(s.group), s.handle});
         // Ops that compute around their exchange.
@@ -63,12 +138,15 @@ class Timer {
       result.push_back({PassStep::Kind::compute, s.what == TimeOf::exchanges ? TimeOf::kernels : s.what,
                         t.seconds, 0, -1});
     }
+    gathers.end();
     return result;
   }
 
   /// Sums of gradients, update and exchange of weights of a rank.
-  StepEnd end_of(const PaperRank& rank, double optimizer_flops) {
+  StepEnd end_of(const PaperRank& rank, double optimizer_flops, const GatheredLayers& layers, bool alone) {
     StepEnd end;
+    // Backward ends with the first layer group, whose gradients have nothing to hide behind.
+    if (!layers.empty() && !alone) end.buckets.push_back(layers.begin()->second.reduce);
     const TrainEngine& engine = rank.engine();
     const ShardLevel level = engine.recipe().parallel.shard;
     double gathered = 0;
@@ -103,35 +181,30 @@ class Timer {
     return end;
   }
 
-  /// Full sharding: a chunk's weights are gathered beside the passes that read them, and its gradients are
-  /// reduced beside its backward.
-  void add_gathers(const PaperRank& rank, TimedStage& stage, int chunks) {
-    if (rank.engine().recipe().parallel.shard != ShardLevel::full) return;
+  /// Full sharding: seconds by layer group.
+  GatheredLayers gathered_layers(const PaperRank& rank) {
+    GatheredLayers layers;
+    if (rank.engine().recipe().parallel.shard != ShardLevel::full) return layers;
+    const auto seconds = [&](CommKind kind, FlatGroup group, double bytes) {
+      const GroupShape shape =
+          shape_of_group(rank.groups().shard_group(group), rank.groups().grid(), cluster_);
+      const LinkTime t = fabric_.collective(kind, shape, bytes);
+      count(t.seconds, t.quality);
+      return t.seconds;
+    };
     const WeightSet& weights = rank.engine().model().weights();
-    double gather = 0, reduce = 0;
-    for (size_t b = 0; b < weights.layout().buckets.size(); ++b) {
-      const GroupShape shape = shape_of_group(rank.groups().shard_group(weights.layout().buckets[b].group),
-                                              rank.groups().grid(), cluster_);
-      const auto bytes = static_cast<double>(weights.gather_tensor(static_cast<int>(b)).bytes());
-      gather += fabric_.collective(CommKind::all_gather, shape, bytes).seconds / chunks;
-    }
+    const std::vector<FlatBucket>& held = weights.layout().buckets;
+    for (size_t b = 0; b < held.size(); ++b)
+      layers[held[b].layer_group].gather +=
+          seconds(CommKind::all_gather, held[b].group,
+                  static_cast<double>(weights.gather_tensor(static_cast<int>(b)).bytes()));
     for (const FlatBucket& b : rank.engine().gradients().layout().buckets)
-      reduce +=
-          fabric_
-              .collective(CommKind::reduce_scatter,
-                          shape_of_group(rank.groups().shard_group(b.group), rank.groups().grid(), cluster_),
-                          static_cast<double>(b.end - b.begin))
-              .seconds /
-          chunks;
-    for (size_t k = 0; k < kWorkKinds; ++k) {
-      if (stage[k].empty()) continue;
-      constexpr int kHandle = 1 << 30;
-      const double seconds = gather + (k == static_cast<size_t>(WorkKind::forward) ? 0 : reduce);
-      count(seconds, Quality::described);
-      stage[k].insert(stage[k].begin(),
-                      {PassStep::Kind::transfer, TimeOf::exchanges, seconds, channel("data"), kHandle});
-      stage[k].push_back({PassStep::Kind::wait, TimeOf::exchanges, 0, channel("data"), kHandle});
-    }
+      layers[b.layer_group].reduce +=
+          seconds(CommKind::reduce_scatter, b.group, static_cast<double>(b.end - b.begin));
+    const int64_t embedding = depth_of_layer_group(kEmbeddingGroup);
+    if (rank.engine().model().config().tied && layers.count(embedding) > 0)  // the head reads it once more
+      layers[depth_of_layer_group(kHeadGroup)].gather += layers[embedding].gather;
+    return layers;
   }
 
   double message(const PaperRank& rank, int64_t bytes) {
@@ -209,17 +282,20 @@ RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageR
     while (stages[static_cast<size_t>(alike)].program != s.program ||
            stages[static_cast<size_t>(alike)].rank != s.rank)
       ++alike;
+    const bool alone = count == 1 && chunks == 1 && micro_batches == 1;
+    const auto layers = alike < stage ? Timer::GatheredLayers{} : timer.gathered_layers(*s.rank);
     for (int c = 0; c < chunks; ++c) {
       if (alike < stage) {
         at(stage, c) = at(alike, c);
         continue;
       }
       for (size_t k = 0; k < kWorkKinds; ++k)
-        at(stage, c)[k] = timer.timed(s.program->chunks[static_cast<size_t>(c)][k], s.program->groups);
-      timer.add_gathers(*s.rank, at(stage, c), chunks);
+        at(stage, c)[k] = timer.timed(s.program->chunks[static_cast<size_t>(c)][k], static_cast<WorkKind>(k),
+                                      s.program->groups, layers, alone);
     }
-    input.ends[static_cast<size_t>(stage)] =
-        alike < stage ? input.ends[static_cast<size_t>(alike)] : timer.end_of(*s.rank, s.optimizer_flops);
+    input.ends[static_cast<size_t>(stage)] = alike < stage
+                                                 ? input.ends[static_cast<size_t>(alike)]
+                                                 : timer.end_of(*s.rank, s.optimizer_flops, layers, alone);
   }
   input.channels = out.channels;
   input.traces = what.traces;
