@@ -81,6 +81,9 @@ Json describe(const Decoder& d, int64_t context, int64_t tokens) {
 /// The preset's model with the fields of the command line.
 ModelConfig model_with(const std::string& preset, const std::vector<std::string>& fields) {
   for (const std::string& field : fields) {
+    if (!field.starts_with("-"))
+      throw UsageError(fmt::format("`ingot model` does not take the argument '{}'", field),
+                       "`ingot model --help` lists the arguments");
     if (!field.starts_with("--model."))
       throw UsageError(fmt::format("'{}': a model has no such field", field),
                        "set fields of the model: --model.layers=12; `ingot model --help` lists the options");
