@@ -2,7 +2,10 @@
 // and by working it hard.
 #include "measure/doctor.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/bench.h"
 #include "apps/checks.h"
@@ -10,11 +13,24 @@
 #include "comm/launch.h"
 #include "measure/burn_in.h"
 #include "plan/expectation.h"
+#include "report/table.h"
 #include "train/memory_policy.h"
 
 namespace ingot {
-
 namespace {
+
+/// A line per test, the remedy below it, and how many failed.
+std::string burn_in_text(const std::vector<Finding>& findings) {
+  Table table({words(""), words(""), words("")});
+  for (const Finding& f : findings) {
+    table.add({name_of(f.level), f.topic, f.text});
+    if (!f.remedy.empty()) table.add({{}, {}, "-> " + f.remedy});
+  }
+  const auto failed = std::count_if(findings.begin(), findings.end(),
+                                    [](const Finding& f) { return f.level == Finding::Level::problem; });
+  return table.text() + (failed > 0 ? fmt::format("{} of {} tests failed\n", failed, findings.size())
+                                    : fmt::format("all {} tests passed\n", findings.size()));
+}
 
 struct DoctorArguments {
   std::string folder = ".", disk = "64MiB", expect;
@@ -87,7 +103,7 @@ void add_burnin_command(CLI::App& app, int& code) {
       "  ingot burnin --seconds 1                    # products, memory and disk of this machine\n"
       "  ingot launch -n 2 -- burnin --seconds 1     # of the machine of every rank, and the links between "
       "them\n"
-      "The exit code is 0 where all is well, else 1.");
+      "The exit code is 0 where all tests passed, else 1.");
   c->add_option("folder", o->folder, "whose disk is tested")->capture_default_str();
   c->add_option("--level", o->level, "1: seconds, 2: two minutes, 3: half an hour, 4: two hours")
       ->capture_default_str()
@@ -105,14 +121,14 @@ void add_burnin_command(CLI::App& app, int& code) {
     if (!o->disk.empty()) options.disk_bytes = o->disk == "0" ? 0 : parse_memory(o->disk, "--disk");
     if (!find_launch()) {
       const std::vector<Finding> findings = burn_in(options);
-      o->json.print(to_text(findings), to_json(findings));
+      o->json.print(burn_in_text(findings), to_json(findings));
       code = any_problem(findings) ? 1 : 0;
       return;
     }
     const std::unique_ptr<World> world = launch_world();
     world->run([&] {
       const std::vector<Finding> findings = burn_in_ranks(*world, options);
-      if (world->rank() == 0) o->json.print(to_text(findings), to_json(findings));
+      if (world->rank() == 0) o->json.print(burn_in_text(findings), to_json(findings));
       code = any_problem(findings) ? 1 : 0;
     });
   });

@@ -165,7 +165,8 @@ int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& re
   if (trainer.leads()) trainer.expect(forecast_steps(trainer.recipe(), world.ranks(), trainer.plan()));
   catch_interrupts();
   trains = true;
-  RunStatus status(real_file_system(), recipe.run.folder, world.rank(), trainer.step());
+  RunStatus status(real_file_system(), recipe.run.folder, world.rank(), trainer.step(),
+                   recipe.checkpoint.every);
   trainer.publish(&status);
   const TrainResult r = trainer.run();
   if (!r.finished) {

@@ -7,6 +7,7 @@ namespace ingot::guard {
 namespace {
 
 constexpr double kDay = 86'400;
+constexpr size_t kRanksTold = 16;
 
 bool share_a_node(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   return std::any_of(a.begin(), a.end(),
@@ -42,14 +43,18 @@ bool contains(const std::vector<Action>& actions, Action a) {
   return std::find(actions.begin(), actions.end(), a) != actions.end();
 }
 
-std::string facts_text(const Facts& facts) {
+std::string facts_text(const Situation& now) {
   std::string text;
-  const Facts quiet;
+  const Facts &facts = now.facts, quiet;
   for (size_t i = 0; i < kFacts; ++i) {
     const auto fact = static_cast<Fact>(i);
     if (facts[fact] != quiet[fact])
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", info_of(fact).name, facts.text(fact));
   }
+  size_t told = 0;
+  for (const std::string& rank : now.ranks)
+    if (++told <= kRanksTold) text += "; " + rank;
+  if (told > kRanksTold) text += fmt::format("; {} more", told - kRanksTold);
   return text;
 }
 
@@ -97,7 +102,7 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
         continue;
       }
     }
-    Decision d{rule.name, rule.act, nodes, facts_text(now.facts)};
+    Decision d{rule.name, rule.act, nodes, facts_text(now)};
     if (only_tells(rule.act)) {
       if (appeared) result.alerts.push_back(std::move(d));
       continue;

@@ -20,7 +20,8 @@ struct Situation {
   double now = 0;  ///< seconds, of the guard's clock
   Facts facts;
   Suspects suspects;
-  std::set<std::string> matching_before;  ///< rules whose signs held at the last look
+  std::set<std::string> matching_before = {};  ///< rules whose signs held at the last look
+  std::set<std::string> ranks = {};  ///< "rank 3 on n1": where signs tell the ranks of suspects; for people
 };
 
 /// A rule whose sign appeared.

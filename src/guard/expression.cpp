@@ -223,53 +223,81 @@ bool Expression::holds(const Facts& facts, const RuleCount& counts) const {
   return value(root_, facts, counts) != 0;
 }
 
-/// The comparisons of a fact with a constant that must hold where `node` holds.
-void Expression::collect(size_t node, std::vector<const Node*>& comparisons) const {
+Expression::Claim Expression::claim(size_t node, bool denied) const {
   const Node& n = nodes_[node];
-  if (n.kind == Kind::both)
-    for (const size_t p : n.parts) collect(p, comparisons);
-  if (n.kind == Kind::compare && nodes_[n.parts[0]].kind == Kind::fact &&
-      nodes_[n.parts[1]].kind == Kind::number)
-    comparisons.push_back(&n);
+  const auto opposite = [](Compare c) {
+    using enum Compare;
+    constexpr Compare kOpposite[] = {unequal, equal, at_least, greater, at_most, less};
+    return kOpposite[static_cast<size_t>(c)];
+  };
+  const auto turned = [](Compare c) {  // a < b says b > a
+    using enum Compare;
+    constexpr Compare kTurned[] = {equal, unequal, greater, at_least, less, at_most};
+    return kTurned[static_cast<size_t>(c)];
+  };
+  if (n.kind == Kind::number) return {.possible = (n.number != 0) != denied};
+  if (n.kind == Kind::fact)
+    return {.known = true, .fact = n.fact, .compare = denied ? Compare::equal : Compare::unequal};
+  if (n.kind != Kind::compare) return {};
+  const Node &a = nodes_[n.parts[0]], &b = nodes_[n.parts[1]];
+  if (a.kind == Kind::number && b.kind == Kind::number)
+    return {.possible = (value(node, Facts(), {}) != 0) != denied};
+  const bool fact_first = a.kind == Kind::fact && b.kind == Kind::number;
+  if (!fact_first && !(a.kind == Kind::number && b.kind == Kind::fact)) return {};
+  const Compare c = fact_first ? n.compare : turned(n.compare);
+  return {.known = true,
+          .fact = fact_first ? a.fact : b.fact,
+          .compare = denied ? opposite(c) : c,
+          .number = fact_first ? b.number : a.number};
 }
 
-std::string Expression::contradiction_of(size_t node) const {
+std::vector<Expression::Way> Expression::ways(size_t node, bool denied) const {
   const Node& n = nodes_[node];
-  if (n.kind == Kind::number) return n.number == 0 ? "it is 0" : "";
-  if (n.kind == Kind::either) {
-    std::string last;
+  if (n.kind == Kind::negation) return ways(n.parts[0], !denied);
+  if (n.kind != Kind::either && n.kind != Kind::both) return {{claim(node, denied)}};
+  std::vector<Way> all;
+  if ((n.kind == Kind::either) != denied) {  // any part
     for (const size_t p : n.parts)
-      if (last = contradiction_of(p); last.empty()) return "";
-    return last;
+      for (Way& way : ways(p, denied)) all.push_back(std::move(way));
+    return all;
   }
-  if (n.kind == Kind::both)
-    for (const size_t p : n.parts)
-      if (const std::string found = contradiction_of(p); !found.empty()) return found;
-  if (n.kind == Kind::compare && nodes_[n.parts[0]].kind == Kind::number &&
-      nodes_[n.parts[1]].kind == Kind::number && value(node, Facts(), {}) == 0)
-    return "it compares constants";
-  std::vector<const Node*> comparisons;
-  collect(node, comparisons);
+  all = {{}};  // every part
+  for (const size_t p : n.parts) {
+    std::vector<Way> longer;
+    const std::vector<Way> more = ways(p, denied);
+    for (const Way& way : all)
+      for (const Way& next : more) {
+        longer.push_back(way);
+        longer.back().insert(longer.back().end(), next.begin(), next.end());
+        if (longer.size() > kWays) return longer;
+      }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+std::string Expression::contradiction_of(const Way& way) {
   struct Span {
     double least, most;
     bool above = false, below = false;  // the ends themselves are excluded
     std::vector<double> excluded;
   };
   std::map<Fact, Span> spans;
-  for (const Node* c : comparisons) {
-    const Fact fact = nodes_[c->parts[0]].fact;
-    const double x = nodes_[c->parts[1]].number;
-    const FactInfo& info = info_of(fact);
+  for (const Claim& c : way) {
+    if (!c.possible) return "of what it says of constants";
+    if (!c.known) continue;
+    const double x = c.number;
+    const FactInfo& info = info_of(c.fact);
     const double most = info.values.empty() ? info.most : static_cast<double>(info.values.size()) - 1;
-    Span& s = spans.try_emplace(fact, Span{info.least, most, false, false, {}}).first->second;
-    const bool raises = c->compare == Compare::greater || c->compare == Compare::at_least;
-    const bool lowers = c->compare == Compare::less || c->compare == Compare::at_most;
-    if (c->compare == Compare::unequal) s.excluded.push_back(x);
-    if ((raises || c->compare == Compare::equal) && x >= s.least)
-      s.above = (x == s.least && s.above) || c->compare == Compare::greater, s.least = x;
-    if ((lowers || c->compare == Compare::equal) && x <= s.most)
-      s.below = (x == s.most && s.below) || c->compare == Compare::less, s.most = x;
-    if (c->compare == Compare::equal && (x > s.most || x < s.least)) s.least = 1, s.most = 0;
+    Span& s = spans.try_emplace(c.fact, Span{info.least, most, false, false, {}}).first->second;
+    const bool raises = c.compare == Compare::greater || c.compare == Compare::at_least;
+    const bool lowers = c.compare == Compare::less || c.compare == Compare::at_most;
+    if (c.compare == Compare::unequal) s.excluded.push_back(x);
+    if ((raises || c.compare == Compare::equal) && x >= s.least)
+      s.above = (x == s.least && s.above) || c.compare == Compare::greater, s.least = x;
+    if ((lowers || c.compare == Compare::equal) && x <= s.most)
+      s.below = (x == s.most && s.below) || c.compare == Compare::less, s.most = x;
+    if (c.compare == Compare::equal && (x > s.most || x < s.least)) s.least = 1, s.most = 0;
     const bool one = s.least == s.most && std::count(s.excluded.begin(), s.excluded.end(), s.least) > 0;
     if (s.least > s.most || (s.least == s.most && (s.above || s.below)) || one)
       return fmt::format("'{}' can have no such value", info.name);
@@ -278,7 +306,12 @@ std::string Expression::contradiction_of(size_t node) const {
 }
 
 std::string Expression::contradiction() const {
-  return contradiction_of(root_);
+  const std::vector<Way> all = ways(root_, false);
+  if (all.size() > kWays) return "";
+  std::string last;
+  for (const Way& way : all)
+    if (last = contradiction_of(way); last.empty()) return "";
+  return last;
 }
 
 std::set<Fact> Expression::facts() const {

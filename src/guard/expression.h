@@ -27,8 +27,8 @@ class Expression {
   /// Error that says what is wrong at which character. Texts of at most 2,000 bytes.
   static Expression parse(std::string_view text);
   bool holds(const Facts& facts, const RuleCount& counts) const;
-  /// Why no facts can make it hold; empty where some may. It knows ranges and values of facts, and that
-  /// comparisons of one `and` must hold together; not what holds between different facts.
+  /// Why no facts can make it hold; empty where some may. It knows ranges and values of facts, and tries
+  /// every way (at most kWays) in which and, or and not can hold; not what holds between different facts.
   std::string contradiction() const;
   std::set<Fact> facts() const;
   /// Rules that count() names.
@@ -47,8 +47,20 @@ class Expression {
     std::vector<size_t> parts;
   };
   double value(size_t node, const Facts& facts, const RuleCount& counts) const;
-  std::string contradiction_of(size_t node) const;
-  void collect(size_t node, std::vector<const Node*>& comparisons) const;
+  /// What must be so of one fact, in one way in which the expression can hold.
+  struct Claim {
+    bool possible = true;  ///< false: of constants that are not so
+    bool known = false;    ///< whether it says anything of `fact`
+    Fact fact{};
+    Compare compare = Compare::equal;
+    double number = 0;
+  };
+  using Way = std::vector<Claim>;
+  static constexpr size_t kWays = 1024;
+  /// Every way in which `node` holds, or with `denied` does not; more than kWays: there are too many.
+  std::vector<Way> ways(size_t node, bool denied) const;
+  Claim claim(size_t node, bool denied) const;
+  static std::string contradiction_of(const Way& way);
   std::vector<Node> nodes_;
   size_t root_ = 0;
 };

@@ -42,7 +42,8 @@ void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
   if (restarted) {
     step_ = -1;
     slow_steps_ = slow_windows_ = spike_steps_ = 0;
-    slowest_.clear();
+    window_step_ = -1;
+    slowest_ = {};
     log_ = Facts();
   }
   const bool moved = seen.step > step_;
@@ -61,14 +62,16 @@ void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
                                                 : FailureKind::none));
   facts.set(Fact::exit_code, seen.job == JobState::ended ? seen.exit_code : -1);
   facts.set(Fact::silence, seen.now - last_progress_);
-  if (usual_.size() >= 5)
+  if (!usual_.empty())
     facts.set(Fact::silent_steps, (seen.now - last_progress_) / median({usual_.begin(), usual_.end()}));
   facts.set(Fact::idle_restarts, static_cast<double>(idle_restarts_));
 }
 
 void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
   const bool trains = seen.job == JobState::running && seen.step >= 0 && sound(seen.step_seconds);
-  if (trains) {
+  new_window_ = seen.job == JobState::running && seen.step >= 0 && seen.step != window_step_;
+  if (new_window_) window_step_ = seen.step;
+  if (trains && new_window_) {
     throughput_ = usual_.size() < 5 ? 1 : median({usual_.begin(), usual_.end()}) / seen.step_seconds;
     slow_steps_ = throughput_ < 0.9 ? slow_steps_ + 1 : 0;
     if (throughput_ < 0.5) dipped_ = true;
@@ -77,7 +80,7 @@ void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
     if (usual_.size() > kUsual) usual_.pop_front();
   }
   while (!dips_.empty() && dips_.front() < seen.now - kDipsFor) dips_.pop_front();
-  spike_steps_ = seen.spike ? spike_steps_ + 1 : 0;
+  if (new_window_) spike_steps_ = seen.spike ? spike_steps_ + 1 : 0;
   facts.set(Fact::throughput, trains ? throughput_ : 1);
   facts.set(Fact::slow_steps, static_cast<double>(slow_steps_));
   facts.set(Fact::dips, static_cast<double>(dips_.size()));
@@ -88,51 +91,58 @@ void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
   facts.set(Fact::disk_free, seen.disk_free);
 }
 
-Suspects FactTracker::look_at_nodes(const Observation& seen, Facts& facts) {
-  Suspects suspects;
-  const auto suspect = [&](bool sign, const std::string& node, Fact fact) {
-    if (sign) suspects[node].insert(fact);
+void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
+  Facts& facts = s.facts;
+  const auto suspect = [&](bool sign, const Suspect& who, Fact fact) {
+    if (!sign) return;
+    s.suspects[who.node].insert(fact);
+    if (who.rank >= 0) s.ranks.insert(fmt::format("rank {} on {}", who.rank, who.node));
   };
-  for (const std::string& node : seen.minority) suspect(true, node, Fact::mismatches);
+  const auto suspects_by = [&](Fact fact) {
+    return static_cast<double>(std::count_if(s.suspects.begin(), s.suspects.end(),
+                                             [&](const auto& node) { return node.second.contains(fact); }));
+  };
+  for (const Suspect& who : seen.minority) suspect(true, who, Fact::mismatches);
+  std::set<std::string_view> answers;  // nodes of which anything was heard lately
+  for (const NodeReport& n : seen.nodes)
+    if (n.age <= kLostAfter) answers.insert(n.name);
   std::vector<double> busy;
   const NodeReport* slowest = nullptr;
-  int64_t throttled = 0, memory = 0, links = 0, lost = 0, empty = 0;
+  int64_t memory = 0, links = 0;
   for (const NodeReport& n : seen.nodes) {
     if (sound(n.busy)) {
       busy.push_back(n.busy);
       if (slowest == nullptr || n.busy > slowest->busy) slowest = &n;
     }
-    const bool is_lost = !(n.age <= kLostAfter);
-    throttled += n.throttled > 0;
     memory += std::max<int64_t>(0, n.memory_errors);
     links += std::max<int64_t>(0, n.link_errors);
-    lost += is_lost;
-    empty += !n.has_data;
-    suspect(n.throttled > 0, n.name, Fact::throttled);
-    suspect(n.memory_errors > 0, n.name, Fact::memory_errors);
-    suspect(n.link_errors > 0, n.name, Fact::link_errors);
-    suspect(is_lost, n.name, Fact::lost_nodes);
-    suspect(n.late, n.name, Fact::silence);
-    suspect(!n.has_data, n.name, Fact::empty_nodes);
+    suspect(n.throttled > 0, {n.name}, Fact::throttled);
+    suspect(n.memory_errors > 0, {n.name}, Fact::memory_errors);
+    suspect(n.link_errors > 0, {n.name}, Fact::link_errors);
+    suspect(!n.has_data, {n.name}, Fact::empty_nodes);
+    const bool silent = !(n.age <= kLostAfter), lost = n.is_down || (silent && !answers.contains(n.name));
+    suspect(lost, {n.name}, Fact::lost_nodes);
+    suspect(!lost && (n.late || silent), {n.name, n.rank}, Fact::silence);
   }
   if (busy.size() >= 2) {
     const double ratio = slowest->busy / median(busy);
+    const Suspect who{slowest->name, slowest->rank};
     facts.set(Fact::slowest, ratio);
-    slow_windows_ = ratio > kSlow ? (slowest->name == slowest_ ? slow_windows_ + 1 : 1) : 0;
-    slowest_ = ratio > kSlow ? slowest->name : "";
+    if (new_window_) slow_windows_ = ratio > kSlow ? (who == slowest_ ? slow_windows_ + 1 : 1) : 0;
+    if (new_window_) slowest_ = ratio > kSlow ? who : Suspect{};
   }
   suspect(slow_windows_ >= 2, slowest_, Fact::slow_windows);
-  if (seen.failure) suspect(!seen.failure->node.empty(), seen.failure->node, Fact::failure);
+  if (seen.failure)
+    suspect(!seen.failure->node.empty(), {seen.failure->node, seen.failure->rank}, Fact::failure);
   facts.set(Fact::slow_windows, static_cast<double>(slow_windows_));
-  facts.set(Fact::throttled, static_cast<double>(throttled));
+  facts.set(Fact::throttled, suspects_by(Fact::throttled));
   facts.set(Fact::memory_errors, static_cast<double>(memory));
   facts.set(Fact::link_errors, static_cast<double>(links));
-  facts.set(Fact::lost_nodes, static_cast<double>(lost));
-  facts.set(Fact::empty_nodes, static_cast<double>(empty));
+  facts.set(Fact::lost_nodes, suspects_by(Fact::lost_nodes));
+  facts.set(Fact::empty_nodes, suspects_by(Fact::empty_nodes));
   facts.set(Fact::mismatches, static_cast<double>(seen.minority.size()));
   facts.set(Fact::copies, static_cast<double>(seen.copies));
-  facts.set(Fact::nodes, static_cast<double>(suspects.size()));
-  return suspects;
+  facts.set(Fact::nodes, static_cast<double>(s.suspects.size()));
 }
 
 void FactTracker::look_at_clock(const Observation& seen, Facts& facts) {
@@ -148,7 +158,7 @@ Situation FactTracker::look(const Observation& seen) {
   s.now = seen.now;
   look_at_progress(seen, s.facts);
   look_at_speed(seen, s.facts);
-  s.suspects = look_at_nodes(seen, s.facts);
+  look_at_nodes(seen, s);
   look_at_clock(seen, s.facts);
   return s;
 }

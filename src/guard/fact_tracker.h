@@ -13,7 +13,7 @@ namespace ingot::guard {
 
 class FactTracker {
  public:
-  /// A node whose slowest rank computes longer than this times the median is slow.
+  /// A rank, or a node's slowest one, that computes longer than this times the median is slow.
   static constexpr double kSlow = 1.15;
   /// Takes the next observation, in the order of time.
   Situation look(const Observation& seen);
@@ -29,16 +29,18 @@ class FactTracker {
  private:
   void look_at_progress(const Observation& seen, Facts& facts);
   void look_at_speed(const Observation& seen, Facts& facts);
-  Suspects look_at_nodes(const Observation& seen, Facts& facts);
+  void look_at_nodes(const Observation& seen, Situation& s);
   void look_at_clock(const Observation& seen, Facts& facts);
 
   bool first_ = true;
   int64_t start_ = 0, step_ = -1, highest_ = -1, idle_restarts_ = 0;
+  int64_t window_step_ = -1;  // with which the newest window of the run ended
+  bool new_window_ = false;   // this look is the first at it: what is counted in windows counts
   JobState job_ = JobState::absent;
   double last_progress_ = 0, throughput_ = 1;
   std::deque<double> usual_;  // seconds of a step, newest last
   int64_t slow_steps_ = 0, slow_windows_ = 0, spike_steps_ = 0;
-  std::string slowest_;
+  Suspect slowest_;
   bool dipped_ = false;
   std::deque<double> dips_;  // when they ended
   double last_now_ = 0, last_wall_ = 0, jumped_ = -1e9, jump_ = 0;

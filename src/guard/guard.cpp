@@ -264,7 +264,12 @@ bool Guard::stop_job(const Observation& seen) {
   if (seen.job == JobState::ended || seen.job == JobState::absent) return true;
   // A job that has been silent for so long does not save any more.
   const bool late = now_ - std::min(acted_since_, tracker_.last_progress()) >= options_.stop_seconds;
-  if (!stopping_ || (late && !killed_)) adaptor_.stop(late);
+  if (killed_ && now_ - killed_at_ >= options_.stop_seconds)
+    fail("the job still runs {:.0f} s after it was killed; end it by hand, then answer", now_ - killed_at_);
+  if (!stopping_ || (late && !killed_)) {
+    adaptor_.stop(late);
+    if (late) killed_at_ = now_;
+  }
   stopping_ = true;
   killed_ = late;
   return false;

@@ -19,7 +19,8 @@ namespace ingot::guard {
 struct GuardOptions {
   std::vector<Rule> rules;
   Scope scope;
-  double stop_seconds = 120;   ///< between asking the job to end and ending it
+  /// Between asking the job to end and ending it, and then until a person is asked.
+  double stop_seconds = 120;
   bool only_restarts = false;  ///< for comparisons: no rules, a restart when the job has ended
 };
 
@@ -67,6 +68,7 @@ class Guard {
   bool begun_ = false;         // the action at index_ has an entry
   int64_t decided_entry_ = 0;  // number of the decision's entry
   double acted_since_ = 0, now_ = 0;
+  double killed_at_ = 0;
   bool stopping_ = false, killed_ = false, waits_ = false, asked_running_ = false;
   std::vector<std::string> failing_;
   int64_t entries_ = 0, starts_ = 0, requested_ = 0;

@@ -43,6 +43,7 @@ std::string Entry::json() const {
   if (situation) {
     j["facts"] = Json::parse(situation->facts.json());
     j["matching"] = strings_json(situation->matching_before);
+    if (!situation->ranks.empty()) j["ranks"] = strings_json(situation->ranks);
     j["suspects"] = Json::object();
     for (const auto& [node, signs] : situation->suspects) {
       Json& facts = j["suspects"][node] = Json::array();
@@ -73,6 +74,7 @@ Entry Entry::parse(std::string_view line) {
     s.now = e.time;
     s.facts = Facts::parse(j.at("facts").dump());
     for (const auto& name : j.at("matching")) s.matching_before.insert(name.get<std::string>());
+    s.ranks = j.value("ranks", std::set<std::string>());
     for (const auto& [node, signs] : j.at("suspects").items())
       for (const auto& name : signs) {
         Fact fact{};

@@ -115,7 +115,11 @@ LocalAdaptor::LocalAdaptor(std::string run_folder, std::vector<std::string> comm
       folder_(guard_folder(run_)),
       command_(std::move(command)),
       offset_(begin_seconds - monotonic_seconds()),
-      reader_(run_) {}
+      reader_(run_) {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  host_ = name;
+}
 
 LocalAdaptor::Job LocalAdaptor::job() const {
   const std::string text = read_small(path("job.json"));
@@ -136,6 +140,7 @@ const Observation& LocalAdaptor::observe() {
   seen_.now = monotonic_seconds() + offset_;
   seen_.wall = wall_seconds();
   const bool reads = now.number > 0;
+  seen_.job = alive ? JobState::running : JobState::ended;
   if (reads) reader_.read(seen_, now.number, path(fmt::format("job-{}.log", now.number)));
   seen_.start = now.number;
   seen_.job = !reads                 ? JobState::absent
@@ -143,6 +148,7 @@ const Observation& LocalAdaptor::observe() {
               : seen_.start_step < 0 ? JobState::starting
                                      : JobState::running;
   seen_.exit_code = -1;
+  if (reads) seen_.nodes.push_back({.name = host_});  // a machine whose guard looks is not lost
   if (seen_.job != JobState::ended) return seen_;
   const auto end =
       nlohmann::json::parse(read_small(path(fmt::format("end-{}.json", now.number))), nullptr, false);

@@ -42,6 +42,7 @@ class LocalAdaptor final : public Adaptor {
   const std::string run_, folder_;
   const std::vector<std::string> command_;
   const double offset_;  // of the guard's clock to the machine's
+  std::string host_;     // of this machine, as its ranks call it
   RunReader reader_;
   Observation seen_;
 };

@@ -35,20 +35,28 @@ constexpr auto enum_names(FailureKind) {
                                      "memory", "config", "bug", "signal", "unknown");
 }
 
+struct Suspect {
+  std::string node;
+  int64_t rank = -1;  ///< on it; -1: the node
+  bool operator==(const Suspect&) const = default;
+};
+
 struct FailureReport {
   FailureKind kind = FailureKind::unknown;
   std::string node, message, hint;
   int64_t rank = -1, step = -1;
-  int64_t trouble_step = 0;                ///< of a divergence or mismatch: where it began; 0: unknown
-  std::vector<std::string> suspects = {};  ///< of a mismatch: nodes whose bits differ
-  int64_t copies = 0;                      ///< of a mismatch: that were compared
+  int64_t trouble_step = 0;            ///< of a divergence or mismatch: where it began; 0: unknown
+  std::vector<Suspect> suspects = {};  ///< of a mismatch: whose bits differ
+  int64_t copies = 0;                  ///< of a mismatch: that were compared
 };
 
-/// One node's answer.
+/// The answer of a node, or of one rank on it. A node has any number of them.
 struct NodeReport {
-  std::string name;
-  double age = 0;   ///< seconds since it said so
-  double busy = 0;  ///< seconds a step that its slowest rank computes; 0: unknown
+  std::string name;      ///< of the node
+  int64_t rank = -1;     ///< -1: the node
+  double age = 0;        ///< seconds since it said so
+  double busy = 0;       ///< seconds a step that the rank computes, or the node's slowest one; 0: unknown
+  bool is_down = false;  ///< as the batch system says, whatever the ages
   int64_t throttled = 0, memory_errors = 0, link_errors = 0;  ///< link errors: in the last 5 minutes
   bool late = false;                                          ///< others wait for it
   bool has_data = true;                                       ///< its training data were verified
@@ -73,7 +81,7 @@ struct Observation {
   int64_t damaged_checkpoints = 0;       ///< newer than it
   double checkpoint_age = 0;             ///< in units of the usual time between two
   double disk_free = 1;                  ///< share of the disk of the run's folder
-  std::vector<std::string> minority;     ///< nodes whose digests differ from those of most copies
+  std::vector<Suspect> minority;         ///< whose digests differ from those of most copies
   int64_t copies = 0;                    ///< that were compared
   int64_t agreed_step = -1;              ///< of the last comparison in which all were equal; -1: unknown
 };

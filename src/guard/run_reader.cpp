@@ -34,10 +34,6 @@ std::string text(const AnyJson& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>().substr(0, 4000) : "";
 }
 
-std::string node_name(const std::string& host, int64_t rank) {
-  return fmt::format("{} rank {}", host, rank);
-}
-
 double free_share(const std::string& path) {
   struct statvfs s {};
   if (::statvfs(path.c_str(), &s) != 0 || s.f_blocks == 0) return 1;
@@ -84,8 +80,7 @@ std::optional<FailureReport> parse_failure(const std::string& content, int64_t s
   if (f.kind == FailureKind::mismatch && suspects != j.end() && suspects->is_array())
     for (const AnyJson& s : *suspects)
       if (s.is_object() && f.suspects.size() < kRanks)
-        f.suspects.push_back(node_name(text(s, "host"), whole(s, "rank", 0)));
-  if (!f.suspects.empty()) f.node = f.suspects.front();  // one node, one name
+        f.suspects.push_back({text(s, "host"), whole(s, "rank", 0)});
   return f;
 }
 
@@ -93,12 +88,16 @@ void RunReader::read(Observation& seen, int64_t start, const std::string& log_pa
   read_status(seen, start);
   read_log(seen, log_path);
   seen.failure = parse_failure(read_small(folder_ + "/failure.json"), start);
-  seen.minority = seen.failure ? seen.failure->suspects : std::vector<std::string>();
+  seen.minority = seen.failure ? seen.failure->suspects : std::vector<Suspect>();
   seen.copies = seen.minority.empty() ? 0 : seen.failure->copies;
   seen.agreed_step = seen.minority.empty() ? -1 : seen.failure->trouble_step - 1;
   seen.disk_free = free_share(folder_);
   const std::vector<int64_t> steps = checkpoints();
   seen.checkpoint = steps.empty() ? -1 : steps.back();
+  const int64_t since = seen.step - std::max(seen.start_step, seen.checkpoint);
+  seen.checkpoint_age = save_every_ > 0 && seen.start_step >= 0 && since > 0
+                            ? static_cast<double>(since) / static_cast<double>(save_every_)
+                            : 0;
 }
 
 void RunReader::read_status(Observation& seen, int64_t start) {
@@ -106,6 +105,8 @@ void RunReader::read_status(Observation& seen, int64_t start) {
   seen.start_step = seen.step = -1;
   seen.step_seconds = seen.data_wait = seen.saved_seconds = 0;
   seen.spike = false;
+  save_every_ = 0;
+  ended_ = seen.job == JobState::ended ? std::min(ended_, seen.now) : kNever;
   for (const std::string& name : names_in(folder_ + "/status")) {
     if (!name.starts_with("rank-") || !name.ends_with(".json") || seen.nodes.size() >= kRanks) continue;
     std::string content = read_small(folder_ + "/status/" + name);
@@ -114,8 +115,9 @@ void RunReader::read_status(Observation& seen, int64_t start) {
     Known& known = known_[name];
     if (known.text != content) known = {std::move(content), seen.now};
     const int64_t rank = whole(j, "rank", 0);
-    seen.nodes.push_back({.name = node_name(text(j, "host"), rank),
-                          .age = seen.now - known.since,
+    seen.nodes.push_back({.name = text(j, "host"),
+                          .rank = rank,
+                          .age = std::max(0.0, std::min(seen.now, ended_) - known.since),
                           .busy = std::max(0.0, real(j, "busy_seconds", 0))});
     if (rank != 0) continue;
     seen.start_step = std::max<int64_t>(-1, whole(j, "start_step", -1));
@@ -124,6 +126,7 @@ void RunReader::read_status(Observation& seen, int64_t start) {
     seen.data_wait = std::clamp(real(j, "data_wait", 0), 0.0, 1.0);
     seen.saved_seconds = std::max(0.0, real(j, "saved_seconds", 0));
     seen.spike = j.value("spike", AnyJson()) == true;
+    save_every_ = std::max<int64_t>(0, whole(j, "save_every", 0));
   }
 }
 

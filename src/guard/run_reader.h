@@ -24,6 +24,7 @@ class RunReader {
  public:
   explicit RunReader(std::string folder) : folder_(std::move(folder)) {}
   /// Fills all but the clocks, the state and the exit code of the job. Files of other starts are ignored.
+  /// `seen.now` and `seen.job` are set before: ranks of a job that has ended do not grow older.
   void read(Observation& seen, int64_t start, const std::string& log_path);
   /// Steps of checkpoints with a manifest, ascending; the run itself checks what it opens.
   std::vector<int64_t> checkpoints() const;
@@ -36,7 +37,10 @@ class RunReader {
     double since = 0;  // when this text was first seen, by the guard's clock
   };
   const std::string folder_;
+  static constexpr double kNever = 1e300;
   std::map<std::string, Known> known_;
+  double ended_ = kNever;   // when the end of the job was first seen
+  int64_t save_every_ = 0;  // steps between two checkpoints, as the run says; 0: unknown
   std::string log_path_;
   uint64_t log_read_ = 0;
 };

@@ -434,7 +434,7 @@ void SimulatedCluster::show(ActiveFault& f) {
     }
   if (f.kind == memory_error) n.memory_errors = 1;
   if ((f.kind == corrupt_once || f.kind == corrupt_often) && trains && for_ms > kMinute) {
-    seen_.minority = {f.node};
+    seen_.minority = {{f.node}};
     seen_.agreed_step = std::max<int64_t>(0, f.step - 4);
   }
   if (f.kind == throttle) n.throttled = 1;

@@ -18,12 +18,13 @@ constexpr const char* kParts[] = {"data", "passes", "optimizer", "update", "reco
 
 }  // namespace
 
-RunStatus::RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step)
+RunStatus::RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step, int64_t save_every)
     : fs_(fs),
       path_(fmt::format("{}/status/rank-{}.json", folder, rank)),
       rank_(rank),
       start_step_(step),
-      start_(guard_start()) {
+      start_(guard_start()),
+      save_every_(save_every) {
   fs_.create_folders(folder + "/status");
   last_.step = step;
   progressed_ = monotonic_seconds();
@@ -46,7 +47,12 @@ RunStatus::~RunStatus() {
 
 void RunStatus::done(const Step& step) {
   const std::lock_guard lock(mutex_);
-  last_ = step;
+  last_.step = step.step;
+  last_.spike = step.spike;
+  ++sums_.step;
+  sums_.seconds += step.seconds;
+  sums_.wait_seconds += step.wait_seconds;
+  sums_.busy_seconds += step.busy_seconds;
   progressed_ = monotonic_seconds();
 }
 
@@ -66,7 +72,15 @@ void RunStatus::write() {
                            {"host", host_name()}, {"pid", ::getpid()}, {"time", wall_seconds()}};
   {
     const std::lock_guard lock(mutex_);
+    if (sums_.step > 0) {
+      const auto steps = static_cast<double>(sums_.step);
+      last_.seconds = sums_.seconds / steps;
+      last_.wait_seconds = sums_.wait_seconds / steps;
+      last_.busy_seconds = sums_.busy_seconds / steps;
+      sums_ = {};
+    }
     j["start_step"] = start_step_;
+    j["save_every"] = save_every_;
     j["step"] = last_.step;
     j["part"] = kParts[static_cast<size_t>(part_)];
     j["silent_seconds"] = monotonic_seconds() - progressed_;

@@ -16,7 +16,8 @@ class RunStatus {
  public:
   static constexpr double kEvery = 1;  ///< seconds between two files
   /// `step`: that this start continues from. The file is written now, every kEvery seconds, and at the end.
-  RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step);
+  /// `save_every`: steps between two checkpoints; 0: unknown.
+  RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step, int64_t save_every);
   ~RunStatus();
   RunStatus(const RunStatus&) = delete;
   RunStatus& operator=(const RunStatus&) = delete;
@@ -37,10 +38,11 @@ class RunStatus {
   FileSystem& fs_;
   const std::string path_;
   const int rank_;
-  const int64_t start_step_, start_;
+  const int64_t start_step_, start_, save_every_;
   std::mutex mutex_;
   std::condition_variable_any ended_;
-  Step last_;  // guarded by mutex_, as all below
+  Step last_;  // guarded by mutex_, as all below; after the first step its seconds are a window's means
+  Step sums_;  // of the steps since the last file, `step` counts them
   StepPart part_ = StepPart::data;
   double saved_seconds_ = 0, progressed_ = 0;
   bool warned_ = false;

@@ -74,11 +74,18 @@ TEST(Expression, FindsWhatCanNeverHold) {
   for (const char* never :
        {"nodes == 1 and nodes == 2", "silence > 3min and silence < 60s", "silence < 0", "disk_free > 110%",
         "job == \"ended\" and job == \"running\"", "0", "1 > 2", "nodes == 1 and nodes != 1",
-        "silence > 5 and silence <= 5", "(nodes == 1 and nodes == 2) or silence < 0"})
+        "silence > 5 and silence <= 5", "(nodes == 1 and nodes == 2) or silence < 0",
+        "silence > 60s and not silence > 30s", "not (silence >= 0 or nodes > 3)", "not 1",
+        "not (job != \"ended\" or nodes == 2) and job == \"running\"", "nodes and not nodes",
+        "not (silence >= 0s)", "60s < silence and silence < 30s",
+        "(nodes == 1 or nodes == 2) and not (nodes == 1 or nodes == 2)",
+        "(nodes == 1 or nodes == 2) and nodes > 4"})
     EXPECT_EQ(refusal(never).substr(0, 6), "never:") << never;
   for (const char* sometimes :
        {"nodes == 1 or nodes == 2", "silence > 3s and silence < 60s", "nodes >= 5 and nodes <= 5",
-        "silence == 0", "not job == \"ended\"", "(nodes == 1 and nodes == 2) or silence > 0"})
+        "silence == 0", "not job == \"ended\"", "(nodes == 1 and nodes == 2) or silence > 0",
+        "not (nodes == 1 and nodes == 2)", "silence > 60s and not silence > 90s", "not nodes", "not 0",
+        "not (job == \"ended\" and nodes == 2) and job == \"ended\"", "not not nodes == 1"})
     EXPECT_EQ(refusal(sometimes), "") << sometimes;
 }
 

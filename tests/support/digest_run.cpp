@@ -63,7 +63,7 @@ void run_rank(World& self, const Recipe& recipe, const Flip& flip, int64_t from,
     Rewind rewind;
     if (from >= 0) rewind.from = from;
     Trainer trainer(fs, recipe, StartMode::resume_or_start, &self, rewind);
-    RunStatus status(fs, recipe.run.folder, self.rank(), trainer.step());
+    RunStatus status(fs, recipe.run.folder, self.rank(), trainer.step(), recipe.checkpoint.every);
     trainer.publish(&status);
     Flipper flipper(trainer, flip.place, flip.step, flip.seed);
     if (flip.step > 0 && self.rank() == flip.rank) trainer.observe(&flipper);
