@@ -19,6 +19,7 @@
 #include "base/folder_lock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "guard/check.h"
 #include "guard/job_file.h"
 #include "guard/local_adaptor.h"
 #include "guard/scenario_run.h"
@@ -114,6 +115,17 @@ int guard_job(const std::string& path) {
   return 0;
 }
 
+int check(const std::string& path) {
+  std::string text;
+  try {
+    text = check_file(path);
+  } catch (const Error& e) {
+    throw UsageError(e.what(), e.hint());
+  }
+  print_text(text);
+  return 0;
+}
+
 struct SimulateArguments {
   std::string scenario, rules = "recipes/guard-rules.toml";
   bool suite = false;
@@ -203,9 +215,15 @@ static void add_commands(CLI::App& app, int& code) {
   c->footer(
       "Examples:\n"
       "  ingot guard job.toml                     # start the job and stay with it; again: continue\n"
+      "  ingot guard check job.toml               # what each rule would do, and what cannot work\n"
       "  ingot guard status runs/first            # what it did, and where the time went\n"
       "  ingot guard answer runs/first restart    # what to do, where it asked\n"
       "  ingot guard simulate --suite             # prove the shipped rules on simulated faults");
+  CLI::App* ch = c->add_subcommand("check", "what the rules of a job would do, and what of it cannot work");
+  auto checked = std::make_shared<std::string>();
+  ch->add_option("file", *checked, "file of a job, or of rules (TOML)")->required();
+  ch->footer("The exit code is 2 where something cannot work.");
+  ch->callback([checked, &code] { code = check(*checked); });
   auto job = std::make_shared<std::string>();
   c->add_option("job", *job, "file that describes the job (TOML)");
   CLI::App* s = c->add_subcommand("simulate", "the rules against a simulated cluster and its faults");

@@ -30,6 +30,17 @@ std::string order_problem(const std::vector<Action>& actions) {
   return "";
 }
 
+/// Whether `earlier` holds wherever `later` can. False where that cannot be told, or where one is no sign.
+bool covers(const std::string& earlier, const std::string& later) {
+  if (earlier == later) return true;
+  try {
+    return Expression::parse(later).contradiction().empty() &&
+           !Expression::parse(fmt::format("({}) and not ({})", later, earlier)).contradiction().empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void check_rule(const RuleConfig& r, const std::string& field, ConfigErrors& errors) {
   const auto tried = [&](const char* name, const auto& f) {
     try {
@@ -84,7 +95,8 @@ Times parse_times(std::string_view text) {
 
 void RuleFile::validate(ConfigErrors& errors) const {
   if (rules.empty()) errors.add("rules", "there are no rules");
-  std::set<std::string> names, signs;
+  std::set<std::string> names;
+  std::vector<const RuleConfig*> deciding;
   for (size_t i = 0; i < rules.size(); ++i) {
     const std::string field = fmt::format("rules.{}", i);
     check_rule(rules[i], field, errors);
@@ -92,9 +104,13 @@ void RuleFile::validate(ConfigErrors& errors) const {
     const bool passes_on = std::all_of(rules[i].act.begin(), rules[i].act.end(), [](Action a) {
       return a == Action::alert || a == Action::save_evidence;
     });
-    if (signs.contains(rules[i].when))
-      errors.add(field, "rule '{}' is never asked: an earlier rule has the same sign", rules[i].name);
-    if (!passes_on && rules[i].sure == Sureness::certain) signs.insert(rules[i].when);
+    for (const RuleConfig* before : deciding)
+      if (covers(before->when, rules[i].when)) {
+        errors.add(field, "rule '{}' is never asked: '{}' before it decides whenever it holds", rules[i].name,
+                   before->name);
+        break;
+      }
+    if (!passes_on && rules[i].sure == Sureness::certain) deciding.push_back(&rules[i]);
   }
   for (size_t i = 0; i < rules.size(); ++i) {
     try {
@@ -109,7 +125,7 @@ void RuleFile::validate(ConfigErrors& errors) const {
 std::vector<Rule> parse_rules(std::string_view text, const std::string& source) {
   std::vector<Rule> rules;
   for (RuleConfig& r : read_config<RuleFile>(parse_toml(text, source)).rules) {
-    Rule rule{r.name, Expression::parse(r.when), r.sure, {}, {}, r.act, r.then};
+    Rule rule{r.name, r.when, Expression::parse(r.when), r.sure, {}, {}, r.act, r.then};
     if (!r.repeats.empty()) rule.repeats = parse_times(r.repeats);
     if (!r.limit.empty()) rule.limit = parse_times(r.limit);
     if (rule.then.empty()) rule.then = {Action::save_evidence, Action::ask};

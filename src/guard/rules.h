@@ -79,15 +79,16 @@ struct RuleFile {
 };
 
 struct Rule {
-  std::string name;
+  std::string name, sign;  ///< the sign as it is written
   Expression when;
   Sureness sure = Sureness::certain;
   Times repeats, limit;
   std::vector<Action> act, then;
 };
 
-/// Reads and checks a rule file. One Error with every message, each with its line: unknown facts and actions,
-/// rules that can never hold or are never asked, a start of the job without a limit, two rules of one name.
+/// Reads and checks a rule file. One Error with every message, each with its line: unknown facts and
+/// actions, rules that can never hold, or are never asked because an earlier one decides whenever they hold,
+/// a start of the job without a limit, two rules of one name.
 std::vector<Rule> load_rules(const std::string& path);
 std::vector<Rule> parse_rules(std::string_view text, const std::string& source);
 

@@ -139,6 +139,80 @@ limits = 3
     EXPECT_NE(found.find(part), std::string::npos) << part << " in\n" << found;
 }
 
+std::string two_rules(const std::string& first, const std::string& second) {
+  return fmt::format(
+      "[[rules]]\nname = 'one'\nwhen = '{}'\nact = ['ask']\n"
+      "[[rules]]\nname = 'two'\nwhen = '{}'\nact = ['ask']\n",
+      first, second);
+}
+
+TEST(RuleFile, ARuleThatAnEarlierOneCoversIsNeverAsked) {
+  for (const auto& [first, second] : {std::pair("nodes > 1", "nodes > 1"),
+                                      {"silence > 60s", "silence > 90s and nodes == 1"},
+                                      {"nodes > 1 or silence > 60s", "silence >= 61s"},
+                                      {"job != \"ended\"", "job == \"running\""}})
+    EXPECT_NE(rules_refusal(two_rules(first, second)).find("'two' is never asked: 'one' before it"),
+              std::string::npos)
+        << first << ", then " << second;
+  for (const auto& [first, second] : {std::pair("silence > 90s", "silence > 60s"),
+                                      {"silence > 60s and log(\"x\")", "silence > 90s"},
+                                      {"count(\"two\", 1h) > 2", "nodes > 1"},
+                                      {"nodes > 1", "silence > 60s"}})
+    EXPECT_EQ(rules_refusal(two_rules(first, second)), "") << first << ", then " << second;
+}
+
+TEST(Check, SaysWhatEachRuleWouldDo) {
+  const TempDir folder;
+  const std::string rules = folder / "rules.toml", job = folder / "job.toml";
+  write_text(rules, R"([[rules]]
+name = "bad data"
+when = 'job == "ended" and failure == "diverged"'
+act = ["save_evidence", "skip"]
+limit = "2 in 24h per node"
+[[rules]]
+name = "links"
+when = 'link_errors > 0'
+sure = "probable"
+repeats = "2 in 5min"
+act = ["stop", "restart"]
+limit = "1 in 1h"
+)");
+  const auto check = [](const std::string& file) {
+    return run_process({INGOT_BINARY, "guard", "check", file});
+  };
+  const ProcessResult of_rules = check(rules);
+  EXPECT_EQ(of_rules.exit_code, 0) << of_rules.output;
+  for (const char* part :
+       {"1. 'bad data'", "when   job == \"ended\" and failure == \"diverged\"", "failure: why it ended",
+        "acts   at once: save_evidence, skip", "limit  2 in 86400 s per node; beyond it: save_evidence, ask",
+        "acts   when its sign has appeared 2 in 300 s: stop, restart", "2 rules, all can match"})
+    EXPECT_NE(of_rules.output.find(part), std::string::npos) << part << " in\n" << of_rules.output;
+  EXPECT_EQ(of_rules.output.find("a person instead"), std::string::npos) << "rules alone have no scope";
+  const std::string start = fmt::format("run = \"{}\"\nrules = \"{}\"\n", folder / "run", rules);
+  write_text(job, start + "command = [\"true\"]\n[scope]\nnodes_per_day = 5\n");
+  const ProcessResult of_job = check(job);
+  EXPECT_EQ(of_job.exit_code, 0) << of_job.output;
+  EXPECT_NE(of_job.output.find("asks   a person instead: scope.alone does not have skip"), std::string::npos)
+      << of_job.output;
+  EXPECT_NE(of_job.output.find("at most 5 nodes in 24 h"), std::string::npos) << of_job.output;
+  write_text(job, start + "command = [\"no-such-program\"]\n");
+  const ProcessResult missing = check(job);
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_NE(missing.output.find("there is no program 'no-such-program'"), std::string::npos)
+      << missing.output;
+  EXPECT_FALSE(std::filesystem::exists(folder / "run")) << "it only looks";
+  write_text(rules, read_text(rules) +
+                        "[[rules]]\nname = 'never'\nwhen = 'nodes > 2 and not nodes > 1'\nact = ['ask']\n");
+  for (const std::string& file : {rules, job}) {
+    const ProcessResult never = check(file);
+    EXPECT_EQ(never.exit_code, 2);
+    EXPECT_NE(never.output.find("rules.toml:15"), std::string::npos) << never.output;
+    EXPECT_NE(never.output.find("can never match: 'nodes' can have no such value"), std::string::npos)
+        << never.output;
+  }
+  EXPECT_EQ(check(folder / "nothing.toml").exit_code, 2);
+}
+
 TEST(RuleFile, ShippedRulesLoad) {
   EXPECT_GT(load_rules(INGOT_SOURCE_DIR "/recipes/guard-rules.toml").size(), 25U);
 }

@@ -1,0 +1,100 @@
+// See check.h.
+#include "guard/check.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/file_system.h"
+
+namespace ingot::guard {
+namespace {
+
+std::string list_of(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action a : actions) text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(a));
+  return text;
+}
+
+std::string window_of(const Times& t) {
+  return fmt::format("{} in {:g} s{}", t.count, t.seconds, t.per_node ? " per node" : "");
+}
+
+std::string when_it_acts(const Rule& r) {
+  switch (r.sure) {
+    case Sureness::certain:
+      return "at once";
+    case Sureness::probable:
+      return "when its sign has appeared " + window_of(r.repeats);
+    case Sureness::unknown:
+      return "at once, and ends with a person";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string describe(const std::vector<Rule>& rules, const Scope* scope) {
+  std::string text;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const Rule& r = rules[i];
+    text += fmt::format("{}. '{}'\n   when   {}\n", i + 1, r.name, r.sign);
+    for (const Fact f : r.when.facts())
+      text += fmt::format("          {}: {}\n", info_of(f).name, info_of(f).doc);
+    text += fmt::format("   acts   {}: {}\n", when_it_acts(r), list_of(r.act));
+    if (r.limit.given())
+      text += fmt::format("   limit  {}; beyond it: {}\n", window_of(r.limit), list_of(r.then));
+    if (scope == nullptr) continue;
+    std::vector<Action> asked;
+    std::copy_if(r.act.begin(), r.act.end(), std::back_inserter(asked),
+                 [&](Action a) { return a != Action::ask && !scope->alone.contains(a); });
+    if (!asked.empty())
+      text += fmt::format("   asks   a person instead: scope.alone does not have {}\n", list_of(asked));
+  }
+  return text;
+}
+
+bool can_start(const std::string& program) {
+  if (program.find('/') != program.npos) return ::access(program.c_str(), X_OK) == 0;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!program.empty() && !rest.empty()) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    if (::access(fmt::format("{}/{}", rest.substr(0, end), program).c_str(), X_OK) == 0) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
+
+std::vector<std::string> defects(const JobFile& job) {
+  std::vector<std::string> found;
+  if (!can_start(job.command[0]))
+    found.push_back(fmt::format("command: there is no program '{}' here", job.command[0]));
+  return found;
+}
+
+std::string check_file(const std::string& path) {
+  const ConfigNode tree = parse_toml(read_at_most(real_file_system(), path, 1 << 20), path);
+  const ConfigNode* list = tree.find("rules");
+  if (list != nullptr && list->kind == ConfigNode::Kind::array) {
+    const std::vector<Rule> rules = load_rules(path);
+    return describe(rules, nullptr) + fmt::format("'{}': {} rules, all can match\n", path, rules.size());
+  }
+  const auto job = read_config<JobFile>(tree);
+  const std::vector<Rule> rules = load_rules(job.rules);
+  std::string wrong;
+  for (const std::string& d : defects(job)) wrong += "\n  " + d;
+  if (!wrong.empty())
+    throw Error(fmt::format("the job '{}' cannot work:{}", path, wrong), "mend the file, and check again");
+  const Scope scope = job.guard_scope();
+  return describe(rules, &scope) +
+         fmt::format(
+             "'{}': {} rules, all can match; it excludes at most {} nodes in 24 h, and asks after {} "
+             "restarts that reach no new step\n",
+             path, rules.size(), scope.nodes_per_day, scope.idle_restarts);
+}
+
+}  // namespace ingot::guard
