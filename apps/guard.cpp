@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "guard/check.h"
+#include "guard/command_adaptor.h"
 #include "guard/job_file.h"
 #include "guard/local_adaptor.h"
 #include "guard/scenario_run.h"
@@ -85,17 +87,26 @@ double clock_begin(const std::string& folder) {
   return static_cast<double>(books.until_ms()) / 1000 + std::clamp(gap, 0.0, 30 * 86'400.0);
 }
 
+std::unique_ptr<Adaptor> adaptor_of(const JobFile& job, double begin) {
+  if (!job.cluster.empty())
+    return std::make_unique<CommandAdaptor>(job.run, job.command, load_config<CommandTemplates>(job.cluster),
+                                            job.options, begin);
+  Words test = job.burn_in;
+  if (test.empty()) test = {std::filesystem::read_symlink("/proc/self/exe"), "burnin", job.run};
+  return std::make_unique<LocalAdaptor>(job.run, job.command, test, begin);
+}
+
 int guard_job(const std::string& path) {
   const JobFile job = load_config<JobFile>(path);
   const std::vector<Rule> rules = load_rules(job.rules);
   const std::string folder = guard_folder(job.run);
   const FolderLock lock(folder, "guard");
-  LocalAdaptor adaptor(job.run, job.command, clock_begin(folder));
+  const std::unique_ptr<Adaptor> adaptor = adaptor_of(job, clock_begin(folder));
   FileStore store(real_file_system(), folder);
   struct sigaction action {};
   action.sa_handler = end_guard;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
-  Guard guard({rules, job.guard_scope(), job.stop_seconds}, adaptor, store);
+  Guard guard({rules, job.guard_scope(), job.stop_seconds}, *adaptor, store);
   guard.on_entry(print_entry);
   double kept = monotonic_seconds();
   while (!guard.finished() && asked_to_end == 0) {

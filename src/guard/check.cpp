@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file_system.h"
+#include "guard/command_templates.h"
 
 namespace ingot::guard {
 namespace {
@@ -71,8 +72,25 @@ bool can_start(const std::string& program) {
 
 std::vector<std::string> defects(const JobFile& job) {
   std::vector<std::string> found;
-  if (!can_start(job.command[0]))
-    found.push_back(fmt::format("command: there is no program '{}' here", job.command[0]));
+  const auto need = [&](const char* key, const std::vector<std::string>& words) {
+    if (!words.empty() && !can_start(words[0]))
+      found.push_back(fmt::format("{}: there is no program '{}' here", key, words[0]));
+  };
+  need("burn_in", job.burn_in);
+  if (job.cluster.empty()) {
+    need("command", job.command);  // a cluster's nodes may have what this machine has not
+    return found;
+  }
+  const auto t = load_config<CommandTemplates>(job.cluster);
+  for (const auto& [key, words] : {std::pair("start", &t.start),
+                                   {"find", &t.find},
+                                   {"state", &t.state},
+                                   {"stop", &t.stop},
+                                   {"kill", &t.kill},
+                                   {"nodes", &t.nodes},
+                                   {"exclude", &t.exclude},
+                                   {"burn_in", &t.burn_in}})
+    need(key, *words);
   return found;
 }
 

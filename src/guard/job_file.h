@@ -24,8 +24,8 @@ struct ScopeConfig {
 };
 
 struct JobFile {
-  std::string run, rules = "recipes/guard-rules.toml";
-  std::vector<std::string> command;
+  std::string run, rules = "recipes/guard-rules.toml", cluster;
+  std::vector<std::string> command, options, burn_in;
   double poll = 1, stop_seconds = 120;
   ScopeConfig scope;
   template <class Visitor>
@@ -33,6 +33,9 @@ struct JobFile {
     v("run", run, "the run's folder (run.folder of its recipe)");
     v("command", command, "program and arguments that start or resume the run");
     v("rules", rules, "the rule file");
+    v("cluster", cluster, "file of command templates, e.g. recipes/guard-slurm.toml; empty: this machine");
+    v("options", options, "words for {options} of the cluster's start command");
+    v("burn_in", burn_in, "program and arguments that test this machine; empty: ingot burnin");
     v("poll", poll, "between two looks", between(0.01, 3600, "s"));
     v("stop_seconds", stop_seconds, "that the job gets to save before it is killed", up_to(1e6, "s"));
     v("scope", scope, "what the guard may do alone");
@@ -41,6 +44,8 @@ struct JobFile {
     if (run.empty()) errors.add("run", "the job needs the folder of its run");
     if (command.empty())
       errors.add("command", "the job needs a command: command = [\"ingot\", \"run\", ...]");
+    if (cluster.empty() && !options.empty()) errors.add("options", "they are a cluster's, and there is none");
+    if (!cluster.empty() && !burn_in.empty()) errors.add("burn_in", "the cluster's templates have their own");
   }
   Scope guard_scope() const {
     return {{scope.alone.begin(), scope.alone.end()}, scope.nodes_per_day, scope.idle_restarts};

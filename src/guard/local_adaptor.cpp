@@ -13,14 +13,17 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file_system.h"
+#include "base/log.h"
 
 namespace ingot::guard {
 namespace {
 
-constexpr uint64_t kLargest = 64 << 20;  ///< bytes of a file that is evidence
+constexpr double kLongestTest = 3 * 3600;  ///< seconds: level 4 takes two hours
 
 class Descriptor {
  public:
@@ -35,13 +38,6 @@ class Descriptor {
  private:
   const int fd_;
 };
-
-void append_line(const std::string& path, const nlohmann::ordered_json& j) {
-  const std::string line = j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  const auto file = real_file_system().open_append(path);
-  file->append(line.data(), line.size());
-  file->close();
-}
 
 [[noreturn]] void become_job(const std::vector<std::string>& command, int64_t number, int log, int go) {
   char byte = 0;
@@ -104,18 +100,9 @@ void close_others(int kept) {
 
 }  // namespace
 
-std::string guard_folder(const std::string& run_folder) {
-  const std::string folder = run_folder + "/guard";
-  real_file_system().create_folders(folder);
-  return folder;
-}
-
-LocalAdaptor::LocalAdaptor(std::string run_folder, std::vector<std::string> command, double begin_seconds)
-    : run_(std::move(run_folder)),
-      folder_(guard_folder(run_)),
-      command_(std::move(command)),
-      offset_(begin_seconds - monotonic_seconds()),
-      reader_(run_) {
+LocalAdaptor::LocalAdaptor(const std::string& run_folder, std::vector<std::string> command,
+                           std::vector<std::string> burn_in, double begin_seconds)
+    : FolderAdaptor(run_folder, begin_seconds), command_(std::move(command)), burn_in_(std::move(burn_in)) {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   host_ = name;
@@ -137,8 +124,7 @@ bool LocalAdaptor::lives() const {
 const Observation& LocalAdaptor::observe() {
   const bool alive = lives();
   const Job now = job();
-  seen_.now = monotonic_seconds() + offset_;
-  seen_.wall = wall_seconds();
+  look_at_clocks();
   const bool reads = now.number > 0;
   seen_.job = alive ? JobState::running : JobState::ended;
   if (reads) reader_.read(seen_, now.number, path(fmt::format("job-{}.log", now.number)));
@@ -147,17 +133,8 @@ const Observation& LocalAdaptor::observe() {
               : !alive               ? JobState::ended
               : seen_.start_step < 0 ? JobState::starting
                                      : JobState::running;
-  seen_.exit_code = -1;
   if (reads) seen_.nodes.push_back({.name = host_});  // a machine whose guard looks is not lost
-  if (seen_.job != JobState::ended) return seen_;
-  const auto end =
-      nlohmann::json::parse(read_small(path(fmt::format("end-{}.json", now.number))), nullptr, false);
-  if (end.is_object()) seen_.exit_code = static_cast<int>(whole(end, "code", -1));
-  const bool killed = seen_.exit_code < 0 || seen_.exit_code > 130;
-  if (killed && !seen_.failure)
-    seen_.failure = FailureReport{.kind = FailureKind::lost, .message = "the job was killed"};
-  if (seen_.exit_code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
-  if (seen_.exit_code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
+  if (seen_.job == JobState::ended) look_at_end(now.number);
   return seen_;
 }
 
@@ -174,13 +151,14 @@ void LocalAdaptor::start(const StartRequest& request) {
     fail("start {} of the job still runs in '{}'", job().number, run_);
   }
   if (job().number >= request.number) return;  // begun by a guard that was killed, and ended since
-  std::vector<std::string> command = command_;
-  if (request.from_step >= 0)
-    for (const std::string& word : {std::string("--from"), std::to_string(request.from_step)})
-      command.push_back(word);
-  if (request.skip_batches > 0)
-    for (const std::string& word : {std::string("--skip-batches"), std::to_string(request.skip_batches)})
-      command.push_back(word);
+  if (std::find(request.excluded.begin(), request.excluded.end(), host_) != request.excluded.end() &&
+      std::exchange(refused_, request.number) != request.number)
+    fail(
+        "this machine, '{}', failed its test or was lost, and the job has no other; mend it, or run the job "
+        "on "
+        "another one, then answer restart",
+        host_);
+  const std::vector<std::string> command = job_command(command_, request);
   const pid_t pid = ::fork();
   if (pid < 0) fail("cannot start the job: {}", std::strerror(errno));
   if (pid == 0) {
@@ -192,65 +170,29 @@ void LocalAdaptor::start(const StartRequest& request) {
   }
 }
 
+void LocalAdaptor::burn_in(const std::vector<std::string>& nodes) {
+  suspects_ = nodes;
+  if (!test_)
+    test_ =
+        std::make_unique<Command>(burn_in_, path(fmt::format("burn-in-{}.txt", job().number)), kLongestTest);
+}
+
+std::optional<std::vector<std::string>> LocalAdaptor::burned_in() {
+  const auto result = test_ ? test_->poll() : std::nullopt;
+  if (!result) return std::nullopt;
+  test_.reset();
+  if (result->code == 127) fail("the burn-in '{}' cannot be started: {}", burn_in_[0], result->output);
+  if (result->worked()) return std::vector<std::string>();
+  log::warn("the burn-in of this machine failed, {}; {} has all of it", result->text(),
+            path(fmt::format("burn-in-{}.txt", job().number)));
+  return suspects_;
+}
+
 void LocalAdaptor::stop(bool at_once) {
   const Job now = job();
   if (now.pid <= 1 || !lives()) return;
   ::kill(now.pid, at_once ? SIGKILL : SIGTERM);
   if (at_once) ::kill(now.pid, SIGCONT);
-}
-
-void LocalAdaptor::save_evidence(int64_t entry) {
-  FileSystem& fs = real_file_system();
-  const std::string to = fmt::format("{}/evidence/{}", folder_, entry);
-  fs.create_folders(to);
-  std::vector<std::string> names{"failure.json", "run.json"};
-  for (const std::string& name : fs.list(run_))
-    if (name.starts_with("flight-")) names.push_back(name);
-  for (const std::string& name : names)
-    if (fs.exists(run_ + "/" + name) && fs.size(run_ + "/" + name) <= kLargest)
-      write_file_atomically(fs, to + "/" + name, fs.read(run_ + "/" + name));
-}
-
-void LocalAdaptor::alert(const std::string& text) {
-  append_line(path("alerts.jsonl"), {{"time", wall_seconds()}, {"text", text}});
-}
-
-void LocalAdaptor::ask(int64_t entry, const std::string& text) {
-  const std::string question = path(fmt::format("question-{}.json", entry));
-  if (real_file_system().exists(question)) return;
-  const nlohmann::ordered_json j{{"entry", entry}, {"time", wall_seconds()}, {"text", text}};
-  write_file_atomically(real_file_system(), question, j.dump() + "\n");
-  alert("a person is asked: " + text);
-}
-
-std::optional<std::vector<Action>> LocalAdaptor::answer(int64_t entry) {
-  const std::string text = read_small(path(fmt::format("answer-{}.json", entry)));
-  const auto j = nlohmann::json::parse(text, nullptr, false);
-  if (!j.is_object() || !j.contains("actions") || !j["actions"].is_array()) return std::nullopt;
-  std::vector<Action> actions;
-  for (const auto& a : j["actions"]) {
-    if (!a.is_string()) return std::nullopt;
-    actions.push_back(enum_from<Action>(a.get<std::string>(), "action"));
-  }
-  return actions;
-}
-
-void answer_question(const std::string& run_folder, const std::vector<Action>& actions) {
-  FileSystem& fs = real_file_system();
-  const std::string folder = run_folder + "/guard";
-  int64_t open = -1;
-  if (fs.exists(folder))
-    for (const std::string& name : fs.list(folder)) {
-      const auto j = nlohmann::json::parse(
-          name.starts_with("question-") ? read_small(folder + "/" + name) : "", nullptr, false);
-      if (j.is_object()) open = std::max(open, whole(j, "entry", -1));
-    }
-  if (open < 0 || fs.exists(fmt::format("{}/answer-{}.json", folder, open)))
-    throw Error(fmt::format("the guard of '{}' asks nothing", run_folder),
-                "ingot guard status shows what it does");
-  nlohmann::ordered_json j{{"actions", nlohmann::ordered_json::array()}};
-  for (const Action a : actions) j["actions"].push_back(name_of(a));
-  write_file_atomically(fs, fmt::format("{}/answer-{}.json", folder, open), j.dump() + "\n");
 }
 
 }  // namespace ingot::guard

@@ -36,9 +36,11 @@ TEST(GuardCorruption, ARunWithAChangedBitGoesBackAndEndsAsTheCleanOne) {
       SCOPED_TRACE(run);
       const std::string file = recipe(run), job = folder / (run + "-job.toml");
       write_text(
-          job, fmt::format("run = \"{}\"\nrules = \"{}/recipes/guard-rules.toml\"\npoll = 0.02\n"
-                           "command = [\"{}\", \"{}\", \"{}\", \"{}\", \"1\", \"7\", \"5\"]\n",
-                           folder / run, INGOT_SOURCE_DIR, INGOT_FLIP_PROGRAM, file, ranks, name_of(place)));
+          job,
+          fmt::format(
+              "run = \"{}\"\nrules = \"{}/recipes/guard-rules.toml\"\npoll = 0.02\nburn_in = [\"true\"]\n"
+              "command = [\"{}\", \"{}\", \"{}\", \"{}\", \"1\", \"7\", \"5\"]\n",
+              folder / run, INGOT_SOURCE_DIR, INGOT_FLIP_PROGRAM, file, ranks, name_of(place)));
       const ProcessResult r = run_process({INGOT_BINARY, "guard", job});
       ASSERT_EQ(r.exit_code, 0) << r.output;
       std::vector<Entry> decided;

@@ -46,6 +46,7 @@ class Live : public ::testing::Test {
     write_text(
         path(run + "-job.toml"),
         fmt::format("run = \"{}\"\nrules = \"{}/recipes/guard-rules.toml\"\npoll = 0.02\nstop_seconds = 20\n"
+                    "burn_in = [\"true\"]\n"
                     "command = [{}]\n{}\n",
                     path(run), INGOT_SOURCE_DIR, program, extra));
     return path(run + "-job.toml");
@@ -184,6 +185,41 @@ TEST_F(Live, AGuardThatIsKilledAgainAndAgainStartsNoSecondJob) {
   ASSERT_EQ(r.exit_code, 0) << r.output;
   EXPECT_EQ(read_text(path("orphan.starts")), "1\n");
   EXPECT_EQ(difference(path("whole"), path("orphan")), "");
+}
+
+TEST_F(Live, AMachineThatFailsItsBurnInIsAPersons) {
+  const std::string job =
+      write_job("suspect", scripted("suspect", R"([ -f $RUN/mended ] && exec $INGOT run $RECIPE
+mkdir -p $RUN
+echo "{\"format\": 1, \"start\": $START, \"kind\": \"late\", \"host\": \"$(hostname)\"}" >$RUN/failure.json
+exit 1)"));
+  write_text(job,
+             std::regex_replace(read_text(job), std::regex("burn_in = [^\n]*"),
+                                fmt::format("burn_in = [\"{}\", \"burnin\", \"--seconds=0.2\", \"--disk=0\", "
+                                            "\"--least-gflops=1e8\"]",
+                                            INGOT_BINARY)));
+  Process guard({INGOT_BINARY, "guard", job});
+  const double begin = monotonic_seconds();
+  const auto asks = [&] {
+    if (!fs::exists(path("suspect/guard"))) return false;
+    for (const auto& f : fs::directory_iterator(path("suspect/guard")))
+      if (f.path().filename().string().starts_with("question-")) return true;
+    return false;
+  };
+  while (monotonic_seconds() - begin < 60 && !asks())
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(asks());
+  const std::string test = read_text(path("suspect/guard/burn-in-1.txt"));
+  EXPECT_NE(test.find("problem  products in fp32"), std::string::npos) << test;
+  EXPECT_NE(test.find(" of 3 tests failed"), std::string::npos) << test;
+  EXPECT_EQ(test.find("will not work"), std::string::npos) << "it works, and is slow: " << test;
+  EXPECT_EQ(decisions("suspect"), (Words{"first start", "late rank", "late rank"}));
+  EXPECT_NE(journal("suspect").back().event, Event::job);
+  write_text(path("suspect/mended"), "");
+  EXPECT_EQ(run_process({INGOT_BINARY, "guard", "answer", path("suspect"), "restart"}).exit_code, 0);
+  const ProcessResult r = guard.wait();
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_EQ(difference(path("whole"), path("suspect")), "");
 }
 
 TEST_F(Live, FailureFilesSayWhy) {

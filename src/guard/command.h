@@ -1,0 +1,40 @@
+// A program that the guard starts and does not trust: it has a time limit, its output is bounded, and it
+// never holds the guard up unless it is waited for. One thread.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ingot::guard {
+
+struct CommandResult {
+  int code = -1;       ///< 128 + the signal that ended it; 127: it could not be started
+  bool late = false;   ///< it was killed at its time limit
+  std::string output;  ///< both streams, the first 64 KiB
+  bool worked() const { return code == 0 && !late; }
+  /// "exit code 2: <first line>", or what else happened; for people.
+  std::string text() const;
+};
+
+class Command {
+ public:
+  /// Starts `words` in a process group of its own, without input, its output in a new file at `output_path`.
+  /// Error where there is no process for it.
+  Command(const std::vector<std::string>& words, std::string output_path, double seconds);
+  /// Kills it where it still runs; what it left behind when it ended lives.
+  ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+  /// Nothing while it runs. Kills the group at the limit.
+  std::optional<CommandResult> poll();
+  CommandResult wait();
+
+ private:
+  const std::string output_path_;
+  const double until_;
+  int pid_ = -1;
+  bool late_ = false;
+  std::optional<CommandResult> result_;
+};
+
+}  // namespace ingot::guard
