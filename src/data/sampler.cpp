@@ -69,7 +69,7 @@ Sampler::Sampler(std::vector<SamplerSource> sources, const SamplerOptions& optio
   std::vector<double> weights;
   for (SamplerSource& s : sources) {
     weights.push_back(s.weight);
-    sources_.push_back({std::move(s.split), s.weight, 0, 0, 0, {}});
+    sources_.push_back({.split = std::move(s.split), .weight = s.weight, .windows = s.windows});
     Source& source = sources_.back();
     source.key = hash64(source.split->source());
     if (sources_.size() > 1 && sources_[sources_.size() - 2].split->source() == source.split->source())
@@ -85,7 +85,7 @@ Sampler::Sampler(std::vector<SamplerSource> sources, const SamplerOptions& optio
 void Sampler::prepare(Source& source) const {
   const int64_t S = options_.sequence_length;
   const TokenSplit& split = *source.split;
-  if (options_.mode == SampleMode::best_fit) {
+  if (packs(source)) {
     if (options_.marks) source.trimmed = trim_documents(split, *options_.marks, S);
     const std::vector<int64_t> lengths = group_lengths(split, options_.group, source.trimmed);
     source.packed = pack_best_fit(lengths, S, options_.drop_too_long);
@@ -154,7 +154,7 @@ void Sampler::append_row(size_t s, RowOrigin origin, Batch& batch) const {
   const auto epoch = static_cast<uint64_t>(origin.source_sample / source.sequences);
   const Permutation order(source.sequences, options_.seed, source.key + epoch * kEpochStep);
   origin.sequence = order(origin.source_sample % source.sequences);
-  if (options_.mode == SampleMode::stream) {
+  if (!packs(source)) {
     append_window(*source.split, origin.sequence * S, options_.rows, origin, batch);
   } else {
     std::vector<int64_t> documents;
@@ -174,6 +174,7 @@ Sampler::PackedSource Sampler::packed(size_t s) const {
     p.reasoning += t.reasoning;
     p.reasoning_left += t.left;
   }
+  if (source.windows) p.fill = 1;
   const int64_t positions = source.packed.rows() * options_.sequence_length;
   if (positions > 0) p.fill = static_cast<double>(source.packed_tokens) / static_cast<double>(positions);
   return p;

@@ -35,6 +35,7 @@ constexpr auto enum_names(SampleMode) {
 struct SamplerSource {
   std::shared_ptr<const TokenSplit> split;  ///< its dataset's name is the source's name
   double weight = 1;
+  bool windows = false;  ///< best_fit: its rows are windows as in mode stream, beside others' whole documents
 };
 
 struct SamplerOptions {
@@ -101,7 +102,7 @@ class Sampler {
   int64_t epoch_samples(size_t s) const { return sources_[s].sequences; }
   /// Documents that best_fit left out as too long.
   int64_t dropped_documents(size_t s) const { return sources_[s].packed.dropped; }
-  /// What trimming did to a source, and how full its rows are.
+  /// What trimming did to a source, and how full its rows are (windows: all).
   struct PackedSource {
     int64_t documents = 0, shortened = 0, earlier_removed = 0, dropped = 0;
     int64_t reasoning = 0, reasoning_left = 0;  ///< tokens of the documents that were too long
@@ -114,6 +115,7 @@ class Sampler {
   struct Source {
     std::shared_ptr<const TokenSplit> split;
     double weight = 0;
+    bool windows = false;
     uint64_t key = 0;  // hash of the name
     int64_t sequences = 0;
     int64_t phase_begin = 0;
@@ -122,6 +124,8 @@ class Sampler {
     int64_t packed_tokens = 0;
   };
   void prepare(Source& source) const;
+  /// Whether rows of the source are whole documents.
+  bool packs(const Source& source) const { return options_.mode == SampleMode::best_fit && !source.windows; }
   void restore(const SamplerState& from);
   void append_row(size_t s, RowOrigin origin, Batch& batch) const;
 

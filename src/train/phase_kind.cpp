@@ -55,7 +55,8 @@ PhaseKind chat_kind() {
                                     .drop_too_long = p.chat->too_long == TooLong::drop,
                                     .trims = p.chat->too_long == TooLong::trim};
               },
-          .reads = [](const SourceConfig& s) { return s.conversations || !s.prompt_field.empty(); }};
+          .reads = [](const SourceConfig& s) { return s.conversations || !s.prompt_field.empty(); },
+          .replays_text = true};
 }
 
 std::map<std::string, PhaseKind>& kinds() {
@@ -74,7 +75,8 @@ void require_sources(const Recipe& r, size_t phase, ConfigErrors& e) {
                                     [&](const SourceWeight& w) { return w.source == s.name; });
     const bool weighs = p.weights.empty() ? s.weight > 0 : named != p.weights.end() && named->weight > 0;
     any |= weighs && kind.reads(s);
-    if (weighs && !p.weights.empty() && !kind.reads(s))
+    const bool replayed = kind.replays_text && !s.preferences;
+    if (weighs && !p.weights.empty() && !kind.reads(s) && !replayed)
       e.add(fmt::format("phases.{}.weights", phase), "source '{}' has no rows for a phase of kind {}", s.name,
             p.kind);
   }

@@ -75,6 +75,9 @@ struct PhaseKind {
   std::function<KindSampling(const Recipe& recipe, const PhaseConfig& phase)> sampling = {};
   /// Which prepared sources a phase mixes if it names no weights. Absent: all.
   std::function<bool(const SourceConfig& source)> reads = {};
+  /// A phase may name sources of text beside those it reads: windows of the text stand in rows of their own,
+  /// so that what was learned before is not forgotten.
+  bool replays_text = false;
   /// Makes the source. Absent: SampledSource.
   std::function<std::unique_ptr<BatchSource>(const SourceContext& context)> source = {};
   /// Rows of a step as they are planned. Absent: `batch` of the phase, which then has to be the number of

@@ -22,7 +22,7 @@ std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const Prepa
     double weight = phase.weights.empty() && (!kind.reads || kind.reads(c)) ? c.weight : 0;
     for (const SourceWeight& w : phase.weights)
       if (w.source == c.name) weight = w.weight;
-    sources.push_back({data.sources[i].train(), weight});
+    sources.push_back({data.sources[i].train(), weight, kind.replays_text && !kind.reads(c)});
   }
   return sources;
 }
@@ -105,10 +105,10 @@ RowPlan plan_rows(const Recipe& recipe, const PreparedData& data, size_t phase) 
     const data::Sampler::PackedSource p = sampler.packed(s);
     const double share = sources[s].weight / weights, packed = static_cast<double>(sampler.epoch_samples(s));
     documents += share * static_cast<double>(p.documents) / packed;
-    std::string line =
-        fmt::format("{}: {} documents in {} rows, {:.0f} % full; {:.0f} % of the phase, {:.2f} epochs",
-                    sources[s].split->source(), p.documents, sampler.epoch_samples(s), 100 * p.fill,
-                    100 * share, rows * share / packed);
+    std::string line = fmt::format(
+        "{}: {} documents in {} {}, {:.0f} % full; {:.0f} % of the phase, {:.2f} epochs",
+        sources[s].split->source(), p.documents, sampler.epoch_samples(s),
+        sources[s].windows ? "windows" : "rows", 100 * p.fill, 100 * share, rows * share / packed);
     if (const int64_t cut = p.shortened + p.earlier_removed; cut > 0)
       line += fmt::format("; {} longer than a row keep {:.0f} % of their reasoning", cut,
                           100 * static_cast<double>(p.reasoning_left) / static_cast<double>(p.reasoning));

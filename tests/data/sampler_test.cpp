@@ -252,6 +252,30 @@ TEST_F(SamplerTest, AnotherSequenceLengthConvertsByTokens) {
   EXPECT_EQ(Sampler({{web_, 1}}, options_, &next).batch(33, 1).origins[0].source_sample, 11);
 }
 
+TEST_F(SamplerTest, WindowsOfTextStandInRowsBesideWholeDocuments) {
+  options_.sequence_length = 128;
+  options_.mode = SampleMode::stream;
+  const Sampler alone({{web_, 1}}, options_);
+  options_.mode = SampleMode::best_fit;
+  const std::vector<SamplerSource> sources = {{math_, 0.5}, {web_, 0.5, true}};
+  const Sampler both(sources, options_);
+  ASSERT_EQ(both.source(1).source(), "web");
+  EXPECT_EQ(both.epoch_samples(1), alone.epoch_samples(0));
+  EXPECT_EQ(both.packed(1).fill, 1);
+  EXPECT_GT(both.packed(0).fill, 0.5);
+  const Batch batch = both.batch(0, 40);
+  int64_t windows = 0;
+  for (size_t row = 0; row < 40; ++row) {
+    if (batch.origins[row].source != 1) continue;
+    const Batch window = alone.batch(windows++, 1);
+    const auto begin = batch.tokens.begin() + static_cast<int64_t>(row) * 128;
+    EXPECT_EQ(std::vector<int32_t>(begin, begin + 128), window.tokens) << row;
+  }
+  EXPECT_EQ(windows, 20);
+  const SamplerState state = parse_sampler_state(to_json(both.state_at(17)), "state");
+  EXPECT_EQ(Sampler(sources, options_, &state).batch(17, 8), both.batch(17, 8));
+}
+
 TEST_F(SamplerTest, AStateOfAnotherRunIsRefused) {
   const Sampler sampler(mix(0.6, 0.3, 0.1), options_);
   const SamplerState state = sampler.state_at(50);

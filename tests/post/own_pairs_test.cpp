@@ -49,14 +49,14 @@ struct OwnPairs : ::testing::Test {
   static void SetUpTestSuite() { register_rl_environments(); }
   OwnPairs() { write_rl_rows(folder_.path()); }
 
-  /// The recipe of rl_run.h, its second phase on pairs of replies to "say".
+  /// The recipe of rl_run.h, its second phase on pairs of replies to "say_test".
   Recipe recipe(const std::string& run, std::vector<std::string> more = {}) {
     std::string text = rl_recipe(folder_.path(), run, 10);
     text = text.substr(0, text.find("[[phases]]\nname = \"rl\"")) +
            "[[phases]]\nname = \"prefer\"\nkind = \"own_preference\"\nsteps = 10\nsequence = 64\nlr = 1e-2\n"
            "schedule = \"constant\"\nwarmup = 0\n[phases.preference]\n[phases.own_pairs]\nproblems = "
            "40\nsamples = 6\npairs = 4\nmax_tokens = 6\n[[phases.own_pairs.environments]]\nname = "
-           "\"say\"\n[checkpoint]\nevery = 1\nkeep_last = 0\n[samples]\nprompts = []\n";
+           "\"say_test\"\n[checkpoint]\nevery = 1\nkeep_last = 0\n[samples]\nprompts = []\n";
     write_text(folder_ / (run + ".toml"), text);
     return load_recipe(folder_ / (run + ".toml"), more);
   }

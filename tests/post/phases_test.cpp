@@ -293,6 +293,53 @@ TEST_F(Phases, RowsOfConversationsArePackedWhole) {
   }
 }
 
+TEST_F(Phases, TextStandsInRowsBesideConversations) {
+  const auto weights = [](const char* other) {
+    return fmt::format(
+        "--phases.1.weights=[{{source = \"sums\", weight = 0.5}}, {{source = \"{}\", weight = 0.5}}]", other);
+  };
+  EXPECT_NE(error_of([&] {
+              recipe("bad", {weights("pairs")});
+            }).find("'pairs' has no rows for a phase of kind chat"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              recipe("bad", {"--phases.1.weights=[{source = \"words\"}]"});
+            }).find("no source has rows"),
+            std::string::npos);
+  const Recipe r = recipe("replay", {weights("words"), "--phases.1.steps=20"});
+  const PreparedData data = prepare_data(real_file_system(), r);
+  PhaseSampler sampler(r, data);
+  sampler.advance();
+  int64_t text_rows = 0, rows = 0;
+  for (int64_t step = sampler.first_step(); step < sampler.end_step(); ++step) {
+    const data::Batch batch = sampler.batch(step);
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      const auto begin = static_cast<size_t>(row * batch.sequence_length),
+                 n = static_cast<size_t>(batch.sequence_length);
+      const bool text = sampler.rows()
+                            .source(static_cast<size_t>(batch.origins[static_cast<size_t>(row)].source))
+                            .source() == "words";
+      const auto targets = std::span(batch.targets).subspan(begin, n);
+      EXPECT_EQ(data.tokenizer.decode(std::span(batch.tokens).subspan(begin, n)).find("<|im_start|>") ==
+                    std::string::npos,
+                text);
+      const auto learned = std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+      EXPECT_GT(learned, 0);
+      if (text) EXPECT_GT(learned, batch.sequence_length / 2) << "all but the ends of documents";
+      text_rows += text, ++rows;
+    }
+  }
+  EXPECT_EQ(rows, 40);
+  EXPECT_EQ(text_rows, 20);
+  const RowPlan plan = plan_rows(r, data, 1);
+  ASSERT_EQ(plan.lines.size(), 2u);
+  EXPECT_NE(plan.lines[1].find("windows, 100 % full; 50 % of the phase"), std::string::npos) << plan.lines[1];
+  EXPECT_FALSE(run(r, 10).finished);
+  EXPECT_TRUE(run(r).finished);
+  EXPECT_TRUE(run(recipe("replay_whole", {weights("words"), "--phases.1.steps=20"})).finished);
+  EXPECT_EQ(difference(*folder_ / "replay", *folder_ / "replay_whole"), "");
+}
+
 TEST_F(Phases, PairsStandTogetherAndMismatchesAreOthersAnswers) {
   const Recipe r = recipe("pairs");
   const PreparedData data = prepare_data(real_file_system(), r);

@@ -71,7 +71,8 @@ TEST_F(RlRun, LearnsOnPolicyExactly) {
     EXPECT_EQ(*row.scalar("rl/kl"), 0);
     EXPECT_EQ(*row.scalar("rl/masked"), 0);
     EXPECT_GT(*row.scalar("rl/entropy"), 0);
-    EXPECT_TRUE(row.scalar("rl/difficulty/say") != nullptr && row.scalar("rl/reward/say") != nullptr);
+    EXPECT_TRUE(row.scalar("rl/difficulty/say_test") != nullptr &&
+                row.scalar("rl/reward/say_test") != nullptr);
   }
   EXPECT_GT(compared, 24 * 48);
   const std::vector<int64_t> steps = rollout_steps(real_file_system(), path("learns/rollouts.jsonl"));
@@ -81,7 +82,7 @@ TEST_F(RlRun, LearnsOnPolicyExactly) {
   ASSERT_EQ(last.size(), 8u);  // one group
   double sum = 0;
   for (const RolloutLine& l : last) {
-    EXPECT_EQ(l.environment, "say");
+    EXPECT_EQ(l.environment, "say_test");
     EXPECT_FALSE(l.tokens.empty());
     sum += l.advantage;
   }
@@ -325,7 +326,7 @@ TEST_F(RlRun, AFilteredPoolIsAskedOverAndOver) {
 TEST_F(RlRun, AReplyWithoutVerdictIsLeftOut) {
   write_text(path("once") + ".toml", rl_recipe(folder_->path(), "once", 2, "need_signal = false\n"));
   Recipe r = load_recipe(path("once") + ".toml",
-                         {"--phases.1.rl.environments=[{name = \"once\"}]", "--phases.1.rl.samples=20"});
+                         {"--phases.1.rl.environments=[{name = \"once_test\"}]", "--phases.1.rl.samples=20"});
   r.phases[1].rl->record_groups = 6;
   const std::vector<MetricRow> rows = run(r);
   ASSERT_EQ(rows.size(), 2u);
@@ -409,15 +410,15 @@ TEST_F(RlRun, WhatCannotWorkIsRefused) {
   const auto environment = [](const std::string& name) {
     return std::vector<std::string>{"--phases.1.rl.environments=[{name = \"" + name + "\"}]"};
   };
-  refused("throws", environment("throws"), "no verdict today");
-  refused("never", environment("never"), "never at difficulty 0: pass rate 0.000");
-  refused("nan", environment("nan"), "gave the reward nan");
-  refused("unknown", environment("sya"), "did you mean 'say'?");
+  refused("throws", environment("throws_test"), "no verdict today");
+  refused("never", environment("never_test"), "never_test at difficulty 0: pass rate 0.000");
+  refused("nan", environment("nan_test"), "gave the reward nan");
+  refused("unknown", environment("sya_test"), "did you mean 'say_test'?");
   EXPECT_FALSE(std::filesystem::exists(path("unknown"))) << "the phase before it has run";
   refused("table", {"--phases.1.rl=none"}, "needs its table [phases.rl]");
   refused("none", {"--phases.1.rl.environments=[]"}, "at least one is needed");
-  refused("range", {"--phases.1.rl.environments=[{name = \"say\", most = 9}]"},
-          "'say' has difficulties 0 to 3, found 9");
+  refused("range", {"--phases.1.rl.environments=[{name = \"say_test\", most = 9}]"},
+          "'say_test' has difficulties 0 to 3, found 9");
   refused("single", {"--phases.1.rl.samples=1"}, "compares the replies");
   refused("long", {"--phases.1.rl.max_tokens=50"}, "positions");
   refused("filter", {"--phases.1.rl.filter.pool=4"}, "moves = false");

@@ -39,11 +39,11 @@ class LetterEnvironment final : public environments::Environment {
  protected:
   Verdict verify(const Problem& problem, const std::string& answer) const override {
     static std::atomic<bool> failed = false;
-    if (name_ == "throws" || (name_ == "once" && !failed.exchange(true)))
+    if (name_ == "throws_test" || (name_ == "once_test" && !failed.exchange(true)))
       throw std::runtime_error("no verdict today");
     Verdict v;
-    v.reward = name_ != "never" && answer == problem.data ? 1 : 0;
-    if (name_ == "nan") v.reward = std::numeric_limits<double>::quiet_NaN();
+    v.reward = name_ != "never_test" && answer == problem.data ? 1 : 0;
+    if (name_ == "nan_test") v.reward = std::numeric_limits<double>::quiet_NaN();
     return v;
   }
 
@@ -56,7 +56,7 @@ class LetterEnvironment final : public environments::Environment {
 void register_rl_environments() {
   static const bool done = [] {
     register_post();
-    for (const std::string name : {"say", "throws", "once", "nan", "never"})
+    for (const std::string name : {"say_test", "throws_test", "once_test", "nan_test", "never_test"})
       environments::register_environment(name, [name] { return std::make_shared<LetterEnvironment>(name); });
     return true;
   }();
@@ -126,7 +126,7 @@ max_tokens = 6
 record_groups = 1
 {3}
 [[phases.rl.environments]]
-name = "say"
+name = "say_test"
 [checkpoint]
 every = 8
 [samples]

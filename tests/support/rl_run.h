@@ -7,9 +7,9 @@
 
 namespace ingot::test {
 
-/// Registers the environments "say" (the right answer is a), "throws" (its verifier fails), "once" (it fails
-/// for the first reply of the process, then is "say"), "nan" (its rewards are) and "never" (nothing is
-/// right). Further calls do nothing.
+/// Registers the environments "say_test" (the right answer is a), "throws_test" (its verifier fails),
+/// "once_test" (it fails for the first reply of the process, then is "say_test"), "nan_test" (its rewards
+/// are) and "never_test" (nothing is right). Further calls do nothing.
 void register_rl_environments();
 
 /// Rows of conversations for the first phase, in `folder`/rows.jsonl; with reasoning of some letters.
