@@ -36,7 +36,7 @@ struct RunArguments {
   bool print_config = false, plan_only = false, without_data = false, fresh = false, verify_data = false,
        accept_kernels = false;
   Rewind rewind;
-  std::string kernels = "strict", memory;
+  std::string kernels = "strict", device, memory;
   JsonOption json;
 };
 
@@ -103,6 +103,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
     return 0;
   }
   set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
+  if (!o.device.empty()) set_compute_device(enum_from<DeviceKind>(o.device, "device"));
   if (o.plan_only) return plan_recipe(recipe, o.json, o.without_data);
   StartOptions start(o.fresh ? StartMode::fresh : StartMode::resume_or_start);
   start.data = o.verify_data ? DataCheck::everything : DataCheck::changed;
@@ -236,6 +237,10 @@ void add_run_command(CLI::App& app, int& code) {
   c->add_option("--kernels", o->kernels,
                 "strict: fast kernels only; any: allow the slow reference; reference")
       ->capture_default_str();
+  c->add_option(
+      "--device", o->device,
+      "cpu, or sim: a device without memory that the host can read, which with --kernels=any has the "
+      "CPU's bits, slowly; default: cpu");
   c->allow_extras();
   c->callback([c, o, &code] {
     std::vector<std::string> overrides = c->remaining();

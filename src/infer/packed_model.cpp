@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "checkpoint/model_state.h"
+#include "device/memory/pages.h"
 #include "exchange/random_model.h"
 #include "infer/engine.h"
 #include "nn/lora.h"
 #include "ops/cca/cca.h"
-#include "tensor/pages.h"
 
 namespace ingot {
 namespace {
@@ -18,6 +18,10 @@ bool may_be_int8(const ParameterSpec& spec) {
   const ParamRole r = spec.role;
   return !is_adapter(spec.name) && (r == ParamRole::matrix || r == ParamRole::expert ||
                                     r == ParamRole::embedding || r == ParamRole::head);
+}
+
+void give_back(const Tensor& values) {
+  give_back_pages(values.data, values.bytes());
 }
 
 }  // namespace
@@ -63,7 +67,10 @@ PackedModel::PackedModel(const ModelConfig& config, const Precision& precision, 
     : model_(std::make_unique<Model>(config, precision, Placement{}, Backing::sparse)),
       int8_(int8),
       uses_(uses_of(*model_)) {
-  for (int i = 0; i < model_->weights().size(); ++i) ask_huge_pages(model_->weights().master(i));
+  for (int i = 0; i < model_->weights().size(); ++i) {
+    const Tensor master = model_->weights().master(i);
+    ask_huge_pages(master.data, master.bytes());
+  }
 }
 
 PackedModel::PackedModel(const StoredModel& stored, std::optional<WeightForm> form)
@@ -119,14 +126,13 @@ void PackedModel::store(int i) {
   WeightSet& w = model_->weights();
   const ParameterSpec& spec = w.table()[i];
   const Use& use = uses_[static_cast<size_t>(i)];
-  if (!use.product && !use.lookup && !use.other)
-    return give_back_pages(w.master(i));  // read in training only
+  if (!use.product && !use.lookup && !use.other) return give_back(w.master(i));  // read in training only
   int64_t bytes = w.compute(i).bytes();
   if (use.packs()) {
     bytes = pack(i);
   } else if (w.has_copy(i)) {
     w.refresh_compute(i);
-    give_back_pages(w.master(i));
+    give_back(w.master(i));
   }
   bytes_ += bytes;
   const int64_t experts = spec.role == ParamRole::expert ? spec.shape[0] : 1;
@@ -147,13 +153,13 @@ int64_t PackedModel::pack(int i) {
   const auto known = packed_.find(i);
   if (known != packed_.end()) {
     known->second.weights.fill(source);
-    give_back_pages(master);
+    give_back(master);
     return known->second.weights.bytes();
   }
   PackedParameter& p = packed_.emplace(i, PackedParameter{PackedWeights(source, stored), {}}).first->second;
   p.format = {int8 ? "packed int8" : stored == DType::bf16 ? "packed bf16" : "packed f32", &p.weights};
   w.set_format(i, &p.format);
-  give_back_pages(master);
+  give_back(master);
   return p.weights.bytes();
 }
 

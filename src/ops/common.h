@@ -67,7 +67,8 @@ inline const char* refuse_weight_types(const OpCall& call, size_t weight) {
 inline double live_share(const Tensor& offsets, int64_t rows, double expected) {
   if (rows == 0) return 1;
   const auto all = static_cast<double>(rows);
-  if (offsets.data != nullptr) return static_cast<double>(rows_before_end(offsets, rows)) / all;
+  if (offsets.data != nullptr && offsets.on_host())
+    return static_cast<double>(rows_before_end(offsets, rows)) / all;
   return offsets.defined() && expected > 0 ? std::min(1.0, expected / all) : 1;
 }
 /// tensor_bytes() where the inputs and outputs of these slots (bits) count that share of their bytes.

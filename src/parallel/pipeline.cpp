@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "models/stage_boundary.h"
 #include "tape/backward.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 namespace {
@@ -35,12 +36,18 @@ class Message {
   void receive(const std::vector<TensorMeta>& metas, Communicator& group, int from) {
     for (const TensorMeta& m : metas) {
       const Tensor t = add(m);
-      if (device_ != DeviceKind::null) pending_.push_back(group.recv(t, from));
+      if (device_ == DeviceKind::null) continue;
+      Tensor landing = t;
+      if (!t.on_host()) landing = Tensor(landings_.emplace_back(m.bytes()).data(), m);
+      pending_.push_back(group.recv(landing, from));
     }
   }
   void wait() {
     for (Pending& p : pending_) p.wait();
+    for (size_t i = 0; i < landings_.size(); ++i)
+      upload(Tensor(landings_[i].data(), tensors_[i].meta), tensors_[i]);
     pending_.clear();
+    landings_.clear();
   }
 
  private:
@@ -48,6 +55,7 @@ class Message {
   DeviceKind device_;
   std::vector<Block> blocks_;
   std::vector<Tensor> tensors_;
+  std::deque<Buffer> landings_;  ///< on the host, where the tensors are not
   std::vector<Pending> pending_;
 };
 
@@ -78,9 +86,11 @@ class SendQueue {
   void send(std::shared_ptr<MicroBatchState> state, std::vector<Value> values,
             const std::vector<Tensor>& tensors, Communicator& group, int to) {
     while (sends_.size() >= held_) wait_oldest();
-    sends_.push_back({std::move(state), std::move(values), {}});
+    sends_.push_back({std::move(state), std::move(values), {}, {}});
     if (sends_.back().state->tape.options().device == DeviceKind::null) return;
-    for (const Tensor& t : tensors) sends_.back().pending.push_back(group.send(t, to));
+    PendingSend& send = sends_.back();
+    for (const Tensor& t : tensors)
+      send.pending.push_back(group.send(send.copies.emplace_back(t).tensor(), to));
   }
   void flush() {
     while (!sends_.empty()) wait_oldest();
@@ -90,6 +100,7 @@ class SendQueue {
   struct PendingSend {
     std::shared_ptr<MicroBatchState> state;
     std::vector<Value> values;
+    std::deque<HostCopy> copies;
     std::vector<Pending> pending;
   };
   void wait_oldest() {
@@ -103,14 +114,25 @@ class SendQueue {
 
 void add_to(const Tensor& sum, const Tensor& t) {
   if (t.device == DeviceKind::null) return;
+  const HostCopy to(sum), from(t);
   for (int64_t i = 0; i < t.numel(); ++i) {
     if (t.dtype() == DType::f64) {
-      sum.as<double>()[i] += t.as<double>()[i];
+      to.as<double>()[i] += from.as<double>()[i];
     } else {
       INGOT_CHECK(t.dtype() == DType::f32, "{}", t.meta.str());
-      sum.as<float>()[i] += t.as<float>()[i];
+      to.as<float>()[i] += from.as<float>()[i];
     }
   }
+  if (!sum.on_host()) upload(to.tensor(), sum);
+}
+
+void set_zero(const Tensor& t) {
+  if (t.device == DeviceKind::null || t.bytes() == 0) return;
+  const Buffer zeros(t.on_host() ? 0 : t.bytes());
+  if (t.on_host())
+    std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
+  else
+    upload(Tensor(zeros.data(), t.meta), t);
 }
 
 /// All of a backward but the deferred weight gradients.
@@ -255,7 +277,7 @@ class Run {
       Tensor d = f->tape.gradient(leaf);
       if (!d.defined()) {  // neither this stage nor a later one reads the value
         d = f->zeros.add(leaf.meta());
-        if (d.data != nullptr) std::memset(d.data, 0, static_cast<size_t>(d.bytes()));
+        set_zero(d);
       }
       tensors.push_back(d);
     }

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "tape/host_shadow.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 namespace {
@@ -34,16 +36,27 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
   const bool timed = state_.options.profile != nullptr || state_.options.observer != nullptr;
   const double begin = timed ? monotonic_seconds() : 0;
   if (state_.has_memory()) {
-    const Kernel& kernel = select_kernel(op, call);
-    (direction == Direction::forward           ? kernel.forward
-     : direction == Direction::backward_weight ? kernel.backward_weight
-                                               : kernel.backward_input)(call);
-    if (are_watched()) clear_beyond_live_rows(op, call);
+    if (state_.options.device == DeviceKind::cpu) {
+      run_kernel(op, call, direction);
+    } else {
+      require_host_shadow(op, state_.options.device);
+      HostShadow shadow(host_, op, call, direction);
+      run_kernel(op, shadow.call(), direction);
+      shadow.finish();
+    }
   } else if (op.dry_run != nullptr) {
     op.dry_run(call, direction != Direction::forward);
   }
   if (timed) account(node, call, direction, begin);
   if (scratch_bytes > 0) state_.arena.release(scratch);
+}
+
+void KernelCalls::run_kernel(const Op& op, const OpCall& call, Direction direction) const {
+  const Kernel& kernel = select_kernel(op, call);
+  (direction == Direction::forward           ? kernel.forward
+   : direction == Direction::backward_weight ? kernel.backward_weight
+                                             : kernel.backward_input)(call);
+  if (are_watched()) clear_beyond_live_rows(op, call);
 }
 
 bool KernelCalls::are_watched() const {
@@ -126,6 +139,10 @@ std::string KernelCalls::tensor_name(int32_t index, const std::string& slot) con
 void KernelCalls::wrote(int32_t index, Direction direction, std::span<const Tensor> tensors) const {
   if (!state_.has_memory()) return;
   const Node& node = state_.node(index);
+  const std::vector<HostCopy> copies(tensors.begin(), tensors.end());
+  std::vector<Tensor> on_host;
+  for (const HostCopy& copy : copies) on_host.push_back(copy.tensor());
+  tensors = on_host;
   if (state_.options.check_finite) check_finite(index, direction, tensors);
   if (state_.options.observer == nullptr) return;
   size_t next = 0;

@@ -26,12 +26,14 @@ class KernelCalls {
   void wrote(int32_t node, Direction direction, std::span<const Tensor> tensors) const;
 
  private:
+  void run_kernel(const Op& op, const OpCall& call, Direction direction) const;
   void account(const Node& node, const OpCall& call, Direction direction, double begin) const;
   OpCost cost_of(const Node& node, const OpCall& call, Direction direction) const;
   std::string tensor_name(int32_t node, const std::string& slot) const;
   void check_finite(int32_t node, Direction direction, std::span<const Tensor> tensors) const;
 
   TapeState& state_;
+  HeapArena host_;  ///< of what kernels on the host read and write for a device
 };
 
 }  // namespace ingot

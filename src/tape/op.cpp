@@ -76,6 +76,17 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
   return reference;
 }
 
+void require_host_shadow(const Op& op, DeviceKind device) {
+  if (kernel_policy() == KernelPolicy::strict)
+    throw Error(fmt::format("op '{}' has no kernel on device '{}'", op.name, name_of(device)),
+                "--kernels=any runs it on the host instead, with copies to and fro, and says so");
+  static std::once_flag said;
+  std::call_once(said, [device] {
+    log::warn("device {}: ops that have no kernel there run on the host, with copies to and fro",
+              name_of(device));
+  });
+}
+
 uint32_t early_slots(const Op& op, const void* attr) {
   return op.early_gradients != nullptr ? op.early_gradients(attr) : 0;
 }

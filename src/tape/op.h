@@ -184,7 +184,7 @@ struct Op {
 
 /// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error
 /// lists every refusal. any: falls back to the reference and logs it once per op. reference: always the
-/// reference.
+/// reference. On another device than the CPU: any and reference run ops without a kernel there on the host.
 enum class KernelPolicy { strict, any, reference };
 constexpr auto enum_names(KernelPolicy) {
   return names_in_order<KernelPolicy>("strict", "any", "reference");
@@ -193,8 +193,11 @@ constexpr auto enum_names(KernelPolicy) {
 void set_kernel_policy(KernelPolicy policy);
 KernelPolicy kernel_policy();
 
-/// The kernel that runs this call under the policy.
+/// The kernel that runs this call, whose tensors are on the host, under the policy.
 const Kernel& select_kernel(const Op& op, const OpCall& call);
+/// Whether an op that has no kernel on a device may run on the host instead (tape/host_shadow.h): Error under
+/// the policy strict; said once in the log.
+void require_host_shadow(const Op& op, DeviceKind device);
 
 /// The number of rows in use according to a permutation's `offsets` (i32 [E+1], the last is the end); `rows`,
 /// the capacity, if `offsets` is undefined.

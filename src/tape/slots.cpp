@@ -34,13 +34,14 @@ Slots::~Slots() {
 int32_t Slots::add(const TensorMeta& meta) {
   slots_.emplace_back();
   slots_.back().meta = meta;
+  slots_.back().device = device_;
   return static_cast<int32_t>(slots_.size()) - 1;
 }
 
 Tensor Slots::tensor(int32_t id) const {
   const Slot& v = (*this)[id];
   INGOT_CHECK(v.in_memory(), "value {} is not in memory", id);
-  return Tensor(v.data, v.meta, device_);
+  return Tensor(v.data, v.meta, v.device);
 }
 
 void Slots::move(Slot& slot, Residency to) {
@@ -53,7 +54,7 @@ void Slots::move(Slot& slot, Residency to) {
 /// An empty tensor has no bytes but is defined: its address is one that is never read.
 void* Slots::address_of(const Block& block) const {
   static char nothing;
-  return block.data == nullptr && device_ == DeviceKind::cpu ? &nothing : block.data;
+  return block.data == nullptr && device_ != DeviceKind::null ? &nothing : block.data;
 }
 
 void Slots::allocate(Slot& slot, const char* category, Residency to) {

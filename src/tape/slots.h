@@ -47,9 +47,10 @@ struct Gradient {
 
 struct Slot {
   TensorMeta meta;
-  void* data = nullptr;  ///< while in memory
-  Block block;           ///< the buffer; none for a leaf
-  bool is_leaf = false;  ///< memory of the caller: never freed, recomputed or offloaded
+  void* data = nullptr;                 ///< while in memory
+  Block block;                          ///< the buffer; none for a leaf
+  DeviceKind device = DeviceKind::cpu;  ///< where the data is: the tape's, or the host for a leaf
+  bool is_leaf = false;                 ///< memory of the caller: never freed, recomputed or offloaded
   bool requires_grad = false;
   Residency residency = Residency::absent;
   SlotFate fate = SlotFate::keep;

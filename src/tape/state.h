@@ -19,7 +19,7 @@ struct TapeState {
   const Node& node(int32_t index) const { return nodes[static_cast<size_t>(index)]; }
   const Segment& segment(int32_t index) const { return segments[static_cast<size_t>(index)]; }
   int32_t current_segment() const { return static_cast<int32_t>(segments.size()) - 1; }
-  bool has_memory() const { return options.device == DeviceKind::cpu; }
+  bool has_memory() const { return options.device != DeviceKind::null; }
 };
 
 }  // namespace ingot

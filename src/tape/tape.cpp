@@ -33,7 +33,6 @@ Tensor Value::tensor() const {
 }
 
 Tape::Tape(Arena& arena, TapeOptions options) : parts_(std::make_unique<Parts>(arena, options)) {
-  INGOT_CHECK(options.device == DeviceKind::cpu || options.device == DeviceKind::null);
   begin_segment("outside", -1);
 }
 
@@ -46,6 +45,9 @@ Tape::~Tape() {
 Value Tape::leaf(const Tensor& data, bool requires_grad) {
   const int32_t id = parts_->state.slots.add(data.meta);
   Slot& v = parts_->state.slots[id];
+  if (parts_->state.has_memory()) v.device = data.device;
+  INGOT_CHECK(v.device == DeviceKind::cpu || v.device == options().device,
+              "a leaf on device '{}' of a tape on '{}'", name_of(v.device), name_of(options().device));
   v.data = data.data;
   v.is_leaf = true;
   v.requires_grad = requires_grad && options().record;
@@ -107,6 +109,8 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     if (node.differentiable && r.options.policy != nullptr)
       v.fate = r.options.policy->fate(op, static_cast<int>(o), r.segments.back());
     slots.allocate(v, "activation");
+    if (v.data != nullptr && r.options.device != DeviceKind::cpu)
+      device_of(r.options.device).name_memory(v.data, v.meta.bytes(), op.name, op.outputs[o].name);
     node.outputs.push_back(id);
     values.emplace_back(this, id);
     out.push_back(slots.tensor(id));

@@ -35,7 +35,7 @@
 namespace ingot {
 
 struct TapeOptions {
-  DeviceKind device = DeviceKind::cpu;
+  DeviceKind device = DeviceKind::cpu;    ///< of the arena, and of what ops write
   bool record = true;                     ///< false: inference, nothing is saved
   bool defer_weight_gradients = false;    ///< leave weight gradients to Backward::run_deferred()
   bool check_finite = false;              ///< diagnosis: Error at the first op that makes a NaN or infinity
@@ -63,7 +63,8 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  /// The caller's memory as a value. The memory must outlive the tape. On the null device `data` is ignored.
+  /// The caller's memory, on the host or on the tape's device, as a value. The memory must outlive the tape.
+  /// On the null device `data` is ignored.
   Value leaf(const Tensor& data, bool requires_grad = false);
   /// A parameter's compute value; the same index gives the same value again. `gatherer` is called before
   /// every read.
@@ -83,7 +84,7 @@ class Tape {
   const std::vector<Metric>& metrics() const { return metrics_; }
 
   /// Sets the gradient of the loss with respect to an output (its cotangent), from which backward starts. The
-  /// tensor has the value's shape and dtype, and its memory outlives backward.
+  /// tensor has the value's shape and dtype, and its memory, as a leaf's, outlives backward.
   void seed(const Value& value, const Tensor& cotangent);
   /// Gradient of a leaf created with requires_grad, after backward; undefined if nothing contributed.
   Tensor gradient(const Value& leaf);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "tensor/pages.h"
 
 namespace ingot {
 namespace {
@@ -61,19 +60,18 @@ class FreeGaps {
   int64_t end_ = 0;
 };
 
-/// Blocks by size, to the system.
-void give_back(std::map<int64_t, std::vector<void*>>& all) {
-  for (const auto& [bytes, blocks] : all)
-    for (void* p : blocks) system_release(p, bytes);
-  all.clear();
-}
-
 constexpr int64_t kMostBytes = int64_t{1} << 60;  // of all buffers of an arena that counts
 
 }  // namespace
 
 HeapArena::~HeapArena() {
-  give_back(free_);
+  give_back_all();
+}
+
+void HeapArena::give_back_all() {
+  for (const auto& [bytes, blocks] : free_)
+    for (void* p : blocks) device_.release(p, bytes);
+  free_.clear();
 }
 
 /// The smallest block that holds the bytes, of at most twice as many: calls with other numbers of rows use
@@ -90,8 +88,8 @@ Block HeapArena::allocate(int64_t bytes, const char*) {
   }
   int64_t unused = 0;
   for (const auto& [each, blocks] : free_) unused += each * static_cast<int64_t>(blocks.size());
-  if (unused > 2 * peak_bytes()) give_back(free_);
-  return {system_allocate(size), size, size};
+  if (unused > 2 * peak_bytes()) give_back_all();
+  return {device_.allocate(size), size, size};
 }
 
 void HeapArena::release(const Block& block) {
@@ -142,11 +140,11 @@ MemoryPlan plan_memory(const std::vector<Allocation>& allocations) {
   return plan;
 }
 
-PlannedArena::PlannedArena(MemoryPlan plan)
-    : plan_(std::move(plan)), slab_(system_allocate(plan_.slab_bytes)) {}
+PlannedArena::PlannedArena(MemoryPlan plan, Device& device)
+    : device_(device), plan_(std::move(plan)), slab_(device.allocate(plan_.slab_bytes)) {}
 
 PlannedArena::~PlannedArena() {
-  system_release(slab_, plan_.slab_bytes);
+  device_.release(slab_, plan_.slab_bytes);
 }
 
 Block PlannedArena::allocate(int64_t bytes, const char* category) {

@@ -1,4 +1,4 @@
-// Where the tape's buffers come from. One interface, three arenas:
+// Where the tape's buffers come from: memory of one device (device/device.h). One interface, three arenas:
 //   HeapArena      blocks with free lists, in any order of calls (inference, tests, the first step)
 //   CountingArena  no memory at all: the null device's arena. It notes every allocation, so a dry run yields
 //                  the peak and a MemoryPlan.
@@ -12,6 +12,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "device/device.h"
 
 namespace ingot {
 
@@ -51,7 +53,7 @@ constexpr int64_t round_up_block(int64_t bytes) {
 
 class HeapArena final : public Arena {
  public:
-  HeapArena() = default;
+  explicit HeapArena(Device& device = cpu_device()) : device_(device) {}
   ~HeapArena() override;
   HeapArena(const HeapArena&) = delete;
   HeapArena& operator=(const HeapArena&) = delete;
@@ -59,6 +61,9 @@ class HeapArena final : public Arena {
   void release(const Block& block) override;
 
  private:
+  void give_back_all();
+
+  Device& device_;
   std::map<int64_t, std::vector<void*>> free_;  ///< released blocks by size
 };
 
@@ -98,7 +103,7 @@ MemoryPlan plan_memory(const std::vector<Allocation>& allocations);
 
 class PlannedArena final : public Arena {
  public:
-  explicit PlannedArena(MemoryPlan plan);
+  explicit PlannedArena(MemoryPlan plan, Device& device = cpu_device());
   ~PlannedArena() override;
   PlannedArena(const PlannedArena&) = delete;
   PlannedArena& operator=(const PlannedArena&) = delete;
@@ -111,11 +116,12 @@ class PlannedArena final : public Arena {
   int64_t slab_bytes() const { return plan_.slab_bytes; }
 
  private:
+  Device& device_;
   MemoryPlan plan_;
   void* slab_ = nullptr;
   size_t next_ = 0;
   int64_t misses_ = 0;
-  HeapArena overflow_;
+  HeapArena overflow_{device_};
 };
 
 }  // namespace ingot

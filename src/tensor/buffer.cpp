@@ -4,7 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "tensor/pages.h"
+#include "base/error.h"
+#include "device/memory/pages.h"
 
 namespace ingot {
 
@@ -34,8 +35,7 @@ Buffer& Buffer::operator=(Buffer&& o) noexcept {
 void Buffer::discard(int64_t begin, int64_t end) {
   INGOT_CHECK(backing_ != Backing::memory && 0 <= begin && begin <= end && end <= bytes_, "[{}, {}) of {}",
               begin, end, bytes_);
-  if (backing_ == Backing::sparse)
-    give_back_pages(Tensor::of(static_cast<uint8_t*>(data_) + begin, {end - begin}));
+  if (backing_ == Backing::sparse) give_back_pages(static_cast<uint8_t*>(data_) + begin, end - begin);
 }
 
 }  // namespace ingot

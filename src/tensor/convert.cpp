@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/gemm/gemm.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 namespace {
@@ -36,6 +37,7 @@ std::vector<double> unpacked(const PackedWeights& w) {
 }  // namespace
 
 std::vector<double> to_doubles(const Tensor& t) {
+  if (t.data != nullptr && !t.on_host()) return to_doubles(HostCopy(t).tensor());
   if (!t.defined()) return {};
   if (t.packed() != nullptr) return unpacked(*t.packed());
   if (t.rounded()) return widened(static_cast<const RoundedFloat*>(t.data), t.numel());
@@ -53,6 +55,7 @@ std::vector<double> to_doubles(const Tensor& t) {
 }
 
 std::vector<int32_t> to_ints(const Tensor& t) {
+  if (t.data != nullptr && !t.on_host()) return to_ints(HostCopy(t).tensor());
   if (!t.defined()) return {};
   return {t.as<int32_t>(), t.as<int32_t>() + t.numel()};
 }

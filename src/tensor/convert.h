@@ -1,6 +1,6 @@
 // Converts whole tensors to vectors of doubles or ints, and back: for metrics, logits, checkpoints, dumps and
-// reference kernels. Widening to double is exact; storing rounds to nearest even, to bf16 by way of f32. One
-// thread, one element after the other.
+// reference kernels. Tensors of a device are read by way of a copy. Widening to double is exact; storing
+// rounds to nearest even, to bf16 by way of f32. One thread, one element after the other.
 #pragma once
 #include <vector>
 

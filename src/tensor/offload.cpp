@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "base/round.h"
+#include "tensor/buffer.h"
 
 namespace ingot {
 namespace {
@@ -171,10 +172,59 @@ class FileOffloadStore final : public OffloadStore {
   std::jthread worker_;
 };
 
+class DeviceOffloadStore final : public OffloadStore {
+ public:
+  DeviceOffloadStore(Device& device, std::unique_ptr<OffloadStore> host)
+      : device_(device), host_(std::move(host)) {}
+
+  Handle write(const void* data, int64_t bytes) override {
+    Buffer copy(bytes);
+    device_.download(copy.data(), data, bytes);
+    const Handle handle = host_->write(copy.data(), bytes);
+    moving_.emplace(handle, Moving{std::move(copy), bytes, nullptr});
+    bytes_[handle] = bytes;
+    return handle;
+  }
+  void read(Handle handle, void* data) override {
+    const int64_t bytes = bytes_.at(handle);
+    Moving& m = moving_[handle] = {Buffer(bytes), bytes, data};
+    host_->read(handle, m.copy.data());
+  }
+  void wait(Handle handle) override {
+    host_->wait(handle);
+    const auto at = moving_.find(handle);
+    if (at == moving_.end()) return;
+    const Moving& m = at->second;
+    if (m.to != nullptr) device_.upload(m.to, m.copy.data(), m.bytes);
+    moving_.erase(at);
+  }
+  void forget(Handle handle) override {
+    host_->forget(handle);
+    moving_.erase(handle);
+    bytes_.erase(handle);
+  }
+
+ private:
+  /// What the host's store is copying.
+  struct Moving {
+    Buffer copy;
+    int64_t bytes = 0;
+    void* to = nullptr;  ///< on the device, where it is read back
+  };
+  Device& device_;
+  std::unique_ptr<OffloadStore> host_;
+  std::map<Handle, Moving> moving_;
+  std::map<Handle, int64_t> bytes_;
+};
+
 }  // namespace
 
 std::unique_ptr<OffloadStore> file_offload_store(const std::string& folder) {
   return std::make_unique<FileOffloadStore>(folder);
+}
+
+std::unique_ptr<OffloadStore> device_offload_store(Device& device, std::unique_ptr<OffloadStore> host) {
+  return std::make_unique<DeviceOffloadStore>(device, std::move(host));
 }
 
 }  // namespace ingot

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "device/device.h"
+
 namespace ingot {
 
 /// One thread calls; copying may use others.
@@ -27,5 +29,8 @@ class OffloadStore {
 /// Keeps the copies in an unnamed file of `folder`, which is gone when the process is, and copies in one
 /// thread. What it writes does not stay in the page cache. Error if the folder cannot hold a file.
 std::unique_ptr<OffloadStore> file_offload_store(const std::string& folder);
+
+/// Keeps copies of a device's memory in a store of host memory.
+std::unique_ptr<OffloadStore> device_offload_store(Device& device, std::unique_ptr<OffloadStore> host);
 
 }  // namespace ingot

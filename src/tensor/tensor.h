@@ -9,10 +9,9 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "device/device.h"
 
 namespace ingot {
-
-enum class DeviceKind : uint8_t { cpu = 0, null = 1, cuda = 2, hip = 3 };
 
 /// Up to five extents, outermost first. Rank 0 is a scalar (one element).
 class Shape {
@@ -116,12 +115,17 @@ struct Tensor {
   const PackedWeights* packed() const { return meta.format == nullptr ? nullptr : meta.format->packed; }
   bool rounded() const { return meta.rounded(); }
 
-  /// Elements of a dense tensor; the dtype must match exactly. Null for an undefined tensor.
+  /// Whether host code can read the data; false on the null device, too.
+  bool on_host() const { return device == DeviceKind::cpu; }
+
+  /// Elements of a dense tensor on the host (of another device's: tensor/host_copy.h); the dtype must match
+  /// exactly. Null for an undefined tensor.
   template <class T>
   T* as() const {
     constexpr DType type = DTypeOf<std::remove_const_t<T>>::value;
     INGOT_CHECK(meta.format == nullptr && (data == nullptr || type == meta.dtype),
                 "tensor is {}, asked as {}", meta.str(), name_of(type));
+    INGOT_CHECK(data == nullptr || on_host(), "{} lies on device '{}'", meta.str(), ingot::name_of(device));
     return static_cast<T*>(data);
   }
   /// Rows [begin, end) of the first dimension, same memory. Not of a packed weight.

@@ -192,9 +192,10 @@ int64_t TrainEngine::owned_elements() const {
 void TrainEngine::set_memory_policy(const std::vector<std::string>& recompute,
                                     const std::vector<std::string>& offload, const std::string& folder) {
   policy_ = std::make_unique<NamedPolicy>(recompute, offload);
-  if (policy_->offloads() && !store_)
-    store_ =
-        file_offload_store(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
+  if (!policy_->offloads() || store_) return;
+  store_ = file_offload_store(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
+  if (compute_device() != DeviceKind::cpu)
+    store_ = device_offload_store(device_of(compute_device()), std::move(store_));
 }
 
 void TrainEngine::load_start(FileSystem& fs, const std::string& tokenizer) {

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "tensor/convert.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 namespace {
@@ -206,16 +207,16 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(what.targets), {},
                                              row_weight, what.allowed);
   hidden_TD = {};  // the tape may free it
-  if (tape_.options().device == DeviceKind::cpu) {
-    const auto statistic = [](const Value& v) {
-      const Tensor t = v.tensor();
-      return std::span(t.as<const float>(), static_cast<size_t>(t.numel()));
+  if (tape_.options().device != DeviceKind::null) {
+    const HostCopy logprob_T(h.logprob_T.tensor()), lse_T(h.lse_T.tensor()),
+        entropy_T(objective.entropy ? h.entropy_T.tensor() : Tensor());
+    const auto statistic = [tokens](const HostCopy& copy) {
+      return copy.tensor().defined() ? std::span(copy.as<const float>(), tokens) : std::span<const float>();
     };
-    const std::span<const float> logprob = statistic(h.logprob_T), lse = statistic(h.lse_T);
+    const std::span<const float> logprob = statistic(logprob_T), lse = statistic(lse_T);
     const std::span<const int32_t> ids(what.targets.as<int32_t>(), tokens);
-    c.objective = objective.evaluate({logprob, lse, ids, options_.z_coefficient,
-                                      objective.entropy ? statistic(h.entropy_T) : std::span<const float>(),
-                                      what.columns, batch_.baseline});
+    c.objective = objective.evaluate(
+        {logprob, lse, ids, options_.z_coefficient, statistic(entropy_T), what.columns, batch_.baseline});
     if (stats != nullptr) {
       collect(logprob, lse, ids, c.objective, *stats);
       if (stats == stats_) count_columns(logprob, c.objective);
@@ -270,7 +271,7 @@ void MicroStep::collect_metrics(StepStats& stats) const {
   for (const Metric& m : tape_.metrics()) {
     const auto layer = static_cast<int64_t>(m.layer);
     if (m.name == "router_ids") {
-      count_by_source(stats, layer, m.value.tensor());
+      count_by_source(stats, layer, HostCopy(m.value.tensor()).tensor());
       continue;
     }
     const std::vector<double> values = to_doubles(m.value.tensor());
@@ -335,7 +336,8 @@ std::vector<Value> EvaluationStep::forward(const StageParts& parts, const std::v
   const HeadResult h =
       model_.decoder().head(context_, {.mode = HeadMode::recompute, .scale = logit_scale_}, hidden_TD,
                             tape_.leaf(batch_.targets), {}, {}, allowed_ids(tape_, batch_));
-  const auto* logprob = h.logprob_T.tensor().as<float>();
+  const HostCopy logprob_T(h.logprob_T.tensor());
+  const auto* logprob = logprob_T.as<float>();
   for (int64_t t = 0; t < batch_.targets.numel(); ++t) {
     if (batch_.targets.as<int32_t>()[t] < 0) continue;
     stats_.nll -= logprob[t], ++stats_.valid;
@@ -345,8 +347,8 @@ std::vector<Value> EvaluationStep::forward(const StageParts& parts, const std::v
 }
 
 void evaluate(const Model& model, const data::Batch& batch, HeadStats& stats) {
-  HeapArena arena;
-  Tape tape(arena, {.record = false});
+  HeapArena arena(device_of(compute_device()));
+  Tape tape(arena, {.device = compute_device(), .record = false});
   EvaluationStep(model, tape, micro_batch(batch, 0, batch.rows), stats).forward(whole_model(model.config()));
 }
 

@@ -60,7 +60,7 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
     return std::make_unique<LastToken>(model_, tape, ids_, positions, logits);
   };
   if (ranks_.pipe == nullptr) {
-    Tape tape(arena_, {.record = false});
+    Tape tape(arena_, {.device = compute_device(), .record = false});
     step(tape)->forward(whole_model(model_.config()), {});
     gather(logits);
     return logits;
@@ -71,7 +71,7 @@ std::vector<float> RankLogits::after(std::span<const int32_t> tokens) {
   std::vector<ScheduleObserver*> observers;
   if (ranks_.gatherer != nullptr) observers.push_back(ranks_.gatherer);
   pipeline.run([&](Tape& tape, int) { return step(tape); }, static_cast<int64_t>(ids_.size()),
-               {.record = false}, arena_, observers);
+               {.device = compute_device(), .record = false}, arena_, observers);
   const int last = pipe.stages() - 1;
   if (pipe.stage() == last) gather(logits);
   logits.resize(static_cast<size_t>(model_.config().head_rows()));

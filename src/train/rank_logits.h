@@ -23,7 +23,7 @@ class RankLogits {
   const Model& model_;
   StepRanks ranks_;
   std::vector<int32_t> ids_;
-  HeapArena arena_;
+  HeapArena arena_{device_of(compute_device())};
 };
 
 }  // namespace ingot

@@ -96,6 +96,10 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
   return t;
 }
 
+TapeOptions forward_only() {
+  return {.device = compute_device(), .record = false};
+}
+
 /// The gradient sink of the null device: accepts every contribution, without memory.
 class NullSink final : public GradientSink {
  public:
@@ -195,7 +199,7 @@ std::vector<float> logprobs(const Model& model, const StepRanks& where, const da
                 tokens = micro_batch_rows * batch.sequence_length, first = rank * count * micro_batch_rows;
   std::vector<float> all(batch.tokens.size(), 0.0F);
   HeadStats stats;
-  HeapArena heap;
+  HeapArena heap(device_of(compute_device()));
   const auto step = [&](Tape& tape, int64_t b) {
     const int64_t row = first + b * micro_batch_rows;
     const std::span<float> place =
@@ -206,10 +210,10 @@ std::vector<float> logprobs(const Model& model, const StepRanks& where, const da
   if (where.pipe != nullptr) {
     run_pipeline(
         model, where, make_forward_schedule(shape_of(*where.pipe, count)),
-        [&](Tape& tape, int b) { return step(tape, b); }, tokens, {.record = false}, heap);
+        [&](Tape& tape, int b) { return step(tape, b); }, tokens, forward_only(), heap);
   } else {
     for (int64_t b = 0; b < count; ++b) {
-      Tape tape(heap, {.record = false});
+      Tape tape(heap, forward_only());
       step(tape, b)->forward(whole_model(model.config()), {});
     }
   }
@@ -233,7 +237,8 @@ PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOpti
   if (arena_ && key == arena_key_) return *arena_;
   arena_.reset();  // frees the old memory first
   arena_ = std::make_unique<PlannedArena>(
-      plan_step(model_, options, options.micro_batch, batch.sequence_length, ranks_, count).memory);
+      plan_step(model_, options, options.micro_batch, batch.sequence_length, ranks_, count).memory,
+      device_of(compute_device()));
   arena_key_ = key;
   return *arena_;
 }
@@ -272,7 +277,7 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
   }
   for (int64_t layer = 0; layer < model_.config().layers; ++layer) stats.residual_square[layer] = 0;
   RunningCounts running(model_);
-  const TapeOptions how = tape_options(options, &gradients_, DeviceKind::cpu);
+  const TapeOptions how = tape_options(options, &gradients_, compute_device());
   const PipelineStepMaker make = [&](Tape& tape, int b) {
     const int64_t first = (rank * count + b) * options.micro_batch;
     return std::make_unique<MicroStep>(model_, tape,
@@ -311,9 +316,9 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
   if (ranks_.pipe != nullptr) {  // a sequence at a time, so that all stages have work
     run_pipeline(
         model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, batch.rows)),
-        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, {.record = false}, heap_);
+        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, forward_only(), heap_);
   } else {
-    Tape tape(heap_, {.record = false});
+    Tape tape(heap_, forward_only());
     step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};

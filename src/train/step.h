@@ -101,7 +101,7 @@ class StepRunner {
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<PlannedArena> arena_;
   ArenaKey arena_key_;
-  HeapArena heap_;
+  HeapArena heap_{device_of(compute_device())};
 };
 
 }  // namespace ingot

@@ -3,8 +3,6 @@
 #pragma once
 #include <cstdint>
 
-#include "tensor/tensor.h"
-
 namespace ingot {
 
 /// Large blocks are mappings of their own, which the system zeroes and backs with huge pages where it can.
@@ -20,11 +18,10 @@ void system_release(void* memory, int64_t bytes);
 void* reserve_addresses(int64_t bytes, bool writable);
 void release_addresses(void* memory, int64_t bytes);
 
-/// Gives back the whole pages of a tensor's memory. Their contents are undefined. For reserved addresses
-/// only.
-void give_back_pages(const Tensor& values);
-/// Asks for those huge pages that lie inside the tensor's memory, for tensors that are written whole and
-/// given back whole.
-void ask_huge_pages(const Tensor& values);
+/// Gives back the whole pages within these bytes. Their contents are undefined. For reserved addresses only.
+void give_back_pages(void* data, int64_t bytes);
+/// Asks for those huge pages that lie within these bytes, for values that are written whole and given back
+/// whole.
+void ask_huge_pages(void* data, int64_t bytes);
 
 }  // namespace ingot

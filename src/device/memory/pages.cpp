@@ -1,5 +1,5 @@
 // See pages.h.
-#include "tensor/pages.h"
+#include "device/memory/pages.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,10 +29,9 @@ void* map_huge_pages(int64_t bytes) {
   return first + before;
 }
 
-/// Advises the system about the whole pages (of size `page`) in a tensor's memory.
-void advise(const Tensor& values, uintptr_t page, int advice) {
-  const auto begin = reinterpret_cast<uintptr_t>(values.data),
-             end = begin + static_cast<uintptr_t>(values.bytes());
+/// Advises the system about the whole pages (of size `page`) within these bytes.
+void advise(void* data, int64_t bytes, uintptr_t page, int advice) {
+  const auto begin = reinterpret_cast<uintptr_t>(data), end = begin + static_cast<uintptr_t>(bytes);
   const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
 }
@@ -76,12 +75,12 @@ void release_addresses(void* memory, int64_t bytes) {
   if (memory != nullptr) ::munmap(memory, static_cast<size_t>(bytes));
 }
 
-void give_back_pages(const Tensor& values) {
-  advise(values, static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), MADV_DONTNEED);
+void give_back_pages(void* data, int64_t bytes) {
+  advise(data, bytes, static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), MADV_DONTNEED);
 }
 
-void ask_huge_pages(const Tensor& values) {
-  advise(values, static_cast<uintptr_t>(kHugePage), MADV_HUGEPAGE);
+void ask_huge_pages(void* data, int64_t bytes) {
+  advise(data, bytes, static_cast<uintptr_t>(kHugePage), MADV_HUGEPAGE);
 }
 
 }  // namespace ingot

@@ -1,0 +1,85 @@
+// See device.h: the cpu and null devices, and which device computes.
+#include "device/device.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "device/memory/pages.h"
+#include "device/sim/sim_device.h"
+
+namespace ingot {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  void* allocate(int64_t bytes) override { return system_allocate(bytes); }
+  void release(void* memory, int64_t bytes) override { system_release(memory, bytes); }
+  void upload(void* to, const void* from, int64_t bytes) override {
+    std::memmove(to, from, static_cast<size_t>(bytes));
+  }
+  void download(void* to, const void* from, int64_t bytes) override { upload(to, from, bytes); }
+};
+
+class NullDevice final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::null; }
+  void* allocate(int64_t) override { return nullptr; }
+  void release(void*, int64_t) override {}
+  void upload(void*, const void*, int64_t) override {}
+  void download(void*, const void*, int64_t) override { INGOT_CHECK(false, "the null device has no data"); }
+};
+
+DeviceKind checked(DeviceKind kind) {
+  if (kind == DeviceKind::null)
+    throw Error("device 'null' counts memory and work, and trains nothing", "`ingot plan` uses it");
+  device_of(kind);
+  return kind;
+}
+
+std::atomic<DeviceKind>& chosen() {
+  static std::atomic<DeviceKind> kind = [] {
+    const char* const name = std::getenv("INGOT_DEVICE");
+    return name == nullptr ? DeviceKind::cpu : checked(enum_from<DeviceKind>(name, "INGOT_DEVICE"));
+  }();
+  return kind;
+}
+
+}  // namespace
+
+Device& cpu_device() {
+  static CpuDevice device;
+  return device;
+}
+
+Device& null_device() {
+  static NullDevice device;
+  return device;
+}
+
+Device& device_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu:
+      return cpu_device();
+    case DeviceKind::null:
+      return null_device();
+    case DeviceKind::sim:
+      return sim_device();
+    case DeviceKind::cuda:
+    case DeviceKind::hip:
+      break;
+  }
+  throw Error(fmt::format("this program was built without device '{}'", name_of(kind)),
+              "leave --device out, or give cpu or sim; docs/gpu.md says what is there");
+}
+
+void set_compute_device(DeviceKind kind) {
+  chosen() = checked(kind);
+}
+
+DeviceKind compute_device() {
+  return chosen();
+}
+
+}  // namespace ingot

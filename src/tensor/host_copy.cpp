@@ -1,0 +1,19 @@
+// See host_copy.h.
+#include "tensor/host_copy.h"
+
+namespace ingot {
+
+HostCopy::HostCopy(const Tensor& from) : tensor_(from) {
+  if (!from.defined() || from.on_host()) return;
+  static char nothing;  // an empty tensor has no bytes but is defined
+  memory_ = Buffer(from.bytes());
+  device_of(from.device).download(memory_.data(), from.data, from.bytes());
+  tensor_ = Tensor(from.bytes() > 0 ? memory_.data() : &nothing, from.meta);
+}
+
+void upload(const Tensor& from, const Tensor& to) {
+  INGOT_CHECK(from.on_host() && from.bytes() == to.bytes(), "{} to {}", from.meta.str(), to.meta.str());
+  device_of(to.device).upload(to.data, from.data, from.bytes());
+}
+
+}  // namespace ingot
