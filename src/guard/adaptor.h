@@ -11,12 +11,16 @@
 
 namespace ingot::guard {
 
+/// What a start says that is asked for fewer nodes and cannot.
+inline constexpr const char* kNoFewer =
+    "a start on fewer nodes was asked for: change the job's command or options, then answer restart";
+
 struct StartRequest {
   int64_t number = 1;                 ///< of the start, from 1; a second request of one number does nothing
   std::vector<std::string> excluded;  ///< nodes to leave out, in order
   int64_t from_step = -1;             ///< checkpoint to go back to; -1: the newest
   int64_t skip_batches = 0;
-  bool fewer = false;  ///< on the nodes that are left, without waiting for others
+  bool fewer = false;  ///< on the nodes that are left, without waiting for others; the simulator alone can
 };
 
 class Adaptor {

@@ -82,6 +82,8 @@ std::vector<std::string> defects(const JobFile& job) {
     return found;
   }
   const auto t = load_config<CommandTemplates>(job.cluster);
+  if (!job.options.empty() && !t.takes_options())
+    found.push_back(fmt::format("options: 'start' of '{}' has no word {{options}}", job.cluster));
   for (const auto& [key, words] : {std::pair("start", &t.start),
                                    {"find", &t.find},
                                    {"state", &t.state},

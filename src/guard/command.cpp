@@ -20,7 +20,7 @@
 namespace ingot::guard {
 namespace {
 
-constexpr size_t kOutput = 64 << 10;
+constexpr size_t kOutput = 1 << 20;
 
 std::string first_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -30,10 +30,17 @@ std::string first_bytes(const std::string& path) {
   return utf8::repair(text);
 }
 
+int new_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) fail("cannot write '{}': {}", path, std::strerror(errno));
+  return file;
+}
+
 }  // namespace
 
 std::string CommandResult::text() const {
-  const std::string line = output.substr(0, std::min<size_t>(output.find('\n'), 400));
+  const std::string& told = errors.empty() ? output : errors;
+  const std::string line = told.substr(0, std::min<size_t>(told.find('\n'), 400));
   return fmt::format("{}{}{}", late ? "no end within its time limit" : fmt::format("exit code {}", code),
                      line.empty() ? "" : ": ", line);
 }
@@ -41,8 +48,7 @@ std::string CommandResult::text() const {
 Command::Command(const std::vector<std::string>& words, std::string output_path, double seconds)
     : output_path_(std::move(output_path)), until_(monotonic_seconds() + seconds) {
   INGOT_CHECK(!words.empty(), "no program");
-  const int output = ::open(output_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (output < 0) fail("cannot write '{}': {}", output_path_, std::strerror(errno));
+  const int output = new_file(output_path_), errors = new_file(output_path_ + ".err");
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -53,7 +59,7 @@ Command::Command(const std::vector<std::string>& words, std::string output_path,
     const int input = ::open("/dev/null", O_RDONLY);
     ::dup2(input, STDIN_FILENO);
     ::dup2(output, STDOUT_FILENO);
-    ::dup2(output, STDERR_FILENO);
+    ::dup2(errors, STDERR_FILENO);
     ::close_range(STDERR_FILENO + 1, ~0U, 0);  // the guard's locks are not its
     ::execvp(argv[0], argv.data());
     const char* why = std::strerror(errno);
@@ -61,7 +67,7 @@ Command::Command(const std::vector<std::string>& words, std::string output_path,
     ::_exit(127);
   }
   const int code = errno;
-  ::close(output);
+  ::close(output), ::close(errors);
   if (pid_ < 0) fail("cannot start '{}': {}", words[0], std::strerror(code));
   ::setpgid(pid_, pid_);  // also here: it may be killed before it comes to that
 }
@@ -83,7 +89,7 @@ std::optional<CommandResult> Command::poll() {
   const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
   if (ended == 0 || (ended < 0 && errno == EINTR)) return std::nullopt;
   const int code = ended < 0 ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result_ = {code, late_, first_bytes(output_path_)};
+  result_ = {code, late_, first_bytes(output_path_), first_bytes(output_path_ + ".err")};
   return result_;
 }
 

@@ -1,5 +1,5 @@
-// A program that the guard starts and does not trust: it has a time limit, its output is bounded, and it
-// never holds the guard up unless it is waited for. One thread.
+// A program that the guard starts and does not trust: it has a time limit, no more than the first MiB of its
+// output is read, and it never holds the guard up unless it is waited for. One thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,15 +10,20 @@ namespace ingot::guard {
 struct CommandResult {
   int code = -1;       ///< 128 + the signal that ended it; 127: it could not be started
   bool late = false;   ///< it was killed at its time limit
-  std::string output;  ///< both streams, the first 64 KiB
+  std::string output;  ///< what it printed
+  std::string errors;  ///< on the standard error
   bool worked() const { return code == 0 && !late; }
+  bool says(const std::string& text) const {
+    return output.find(text) != output.npos || errors.find(text) != errors.npos;
+  }
   /// "exit code 2: <first line>", or what else happened; for people.
   std::string text() const;
 };
 
 class Command {
  public:
-  /// Starts `words` in a process group of its own, without input, its output in a new file at `output_path`.
+  /// Starts `words` in a process group of its own, without input, its output in a new file at `output_path`,
+  /// its errors in one of that name with .err.
   /// Error where there is no process for it.
   Command(const std::vector<std::string>& words, std::string output_path, double seconds);
   /// Kills it where it still runs; what it left behind when it ended lives.

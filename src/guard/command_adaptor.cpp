@@ -19,6 +19,9 @@
 namespace ingot::guard {
 namespace {
 
+/// What `ingot burnin` says where a test failed. Without it a command has not tested: no node is to blame.
+constexpr const char* kFailedTests = " tests failed";
+
 constexpr double kQuiet = 5;  ///< seconds without news of ranks that end a job which is said to have ended
 
 /// Placeholders of each template.
@@ -58,14 +61,29 @@ std::string last_line(const std::string& text) {
   return last;
 }
 
-/// An id is a word without anything that a shell or a path could read otherwise.
-std::string id_in(const std::string& line) {
-  std::string id = line.substr(0, line.find_first_of("; \t\r"));
-  const bool sound =
-      !id.empty() && id.size() <= 200 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':';
-      });
-  return sound ? id : "";
+std::string first_word(const std::string& line) {
+  const size_t begin = line.find_first_not_of(" \t");
+  return begin == line.npos ? "" : line.substr(begin, line.find_first_of("; \t\r", begin) - begin);
+}
+
+/// Whether it is a word without anything that a shell, a path or an option could read otherwise.
+bool is_plain(const std::string& word) {
+  return !word.empty() && word.size() <= 200 && word[0] != '-' &&
+         std::all_of(word.begin(), word.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
+         });
+}
+
+/// The job's id, the first word of the last line; empty: there is none.
+std::string id_in(const std::string& text) {
+  const std::string word = first_word(last_line(text));
+  return is_plain(word) ? word : "";
+}
+
+/// Names of hosts come from files of the run, which anything may have written.
+const std::string& checked(const std::string& node) {
+  if (!is_plain(node)) fail("no command is given the node name '{}'", node);
+  return node;
 }
 
 }  // namespace
@@ -98,6 +116,13 @@ void CommandTemplates::validate(ConfigErrors& errors) const {
                                                  {"burn_in", &burn_in, "node"}})
     if (!words->empty() && !names(*words, placeholder))
       errors.add(name, "'{}' does not say {{{}}}", name, placeholder);
+  for (const auto& [name, words] : {std::pair("state", &state), {"stop", &stop}, {"kill", &kill}})
+    if (!words->empty() && !names(*words, "id") && !names(*words, "name"))
+      errors.add(name, "'{}' says neither {{id}} nor {{name}}", name);
+  if (!start.empty() && exclude.empty() && !names(start, "excluded"))
+    errors.add(
+        "start",
+        "'start' does not say {{excluded}}, and there is no 'exclude': a node would never be left out");
   if (running.empty() || ended.empty()) errors.add("state", "it needs words: running = [...], ended = [...]");
   if (!nodes.empty() && down.empty()) errors.add("nodes", "it needs words for lost nodes: down = [...]");
 }
@@ -177,10 +202,12 @@ std::string CommandAdaptor::find(int64_t number) {
         "answer "
         "restart",
         number, r.text(), name);
-  return id_in(last_line(r.output));
+  return id_in(r.output);
 }
 
-/// Runs once, however often it is submitted; what it leaves behind says how the job ended.
+/// Asked to end, the script asks the job by SIGUSR1: launchers of ranks (srun, mpirun) pass it on, and end the
+/// ranks where SIGTERM reaches them. Runs once, however often it is submitted; what it leaves behind says how
+/// the job ended.
 void CommandAdaptor::write_script(const StartRequest& request) {
   std::string words;
   for (const std::string& word : job_command(command_, request)) words += " " + quoted(word);
@@ -190,10 +217,11 @@ void CommandAdaptor::write_script(const StartRequest& request) {
       fmt::format("#!/bin/sh\n"
                   "# Start {0} of a job of ingot guard.\n"
                   "mkdir {1} || exit 75  # this start has run\n"
-                  "trap : TERM INT HUP USR1\n"
+                  "trap asked=1 TERM INT HUP USR1\n"
                   "INGOT_GUARD_START={0}{2} >>{3} 2>&1 &\n"
                   "job=$!\n"
-                  "trap 'kill -TERM $job 2>/dev/null' TERM INT HUP USR1\n"
+                  "trap 'kill -USR1 $job 2>/dev/null' TERM INT HUP USR1\n"
+                  "[ -z \"$asked\" ] || kill -USR1 $job\n"
                   "wait $job; code=$?\n"
                   "while kill -0 $job 2>/dev/null; do wait $job; code=$?; done\n"
                   "echo \"{{\\\"code\\\": $code}}\" >{4}.tmp && mv {4}.tmp {4}\n"
@@ -204,6 +232,8 @@ void CommandAdaptor::write_script(const StartRequest& request) {
 void CommandAdaptor::start(const StartRequest& request) {
   const Job now = job();
   if (now.number >= request.number) return;
+  if (request.fewer) fail("{}", kNoFewer);
+  for (const std::string& node : request.excluded) checked(node);
   const std::string intention = path(fmt::format("start-{}.json", request.number));
   if (real_file_system().exists(intention)) {
     if (const std::string id = find(request.number); !id.empty()) return record({request.number, id});
@@ -214,7 +244,7 @@ void CommandAdaptor::start(const StartRequest& request) {
     const std::string done = path(fmt::format("excluded-{:016x}", hash64(node)));
     if (templates_.exclude.empty() || real_file_system().exists(done)) continue;
     const CommandResult r = run("exclude", expand(templates_.exclude, {{"node", node}}, {}));
-    note("exclude", r.worked() ? "" : r.text());  // the start leaves it out all the same
+    note("exclude " + node, r.worked() ? "" : r.text());  // the start leaves it out all the same
     if (r.worked()) write_file_atomically(real_file_system(), done, node + "\n");
   }
   write_script(request);
@@ -228,7 +258,7 @@ void CommandAdaptor::start(const StartRequest& request) {
                            {"run", run_},
                            {"excluded", fmt::format("{}", fmt::join(request.excluded, ","))}},
                           options_));
-  std::string id = r.worked() ? id_in(last_line(r.output)) : "";
+  std::string id = r.worked() ? id_in(r.output) : "";
   if (id == now.id) id.clear();  // that is the start before
   if (id.empty()) id = find(request.number);
   if (id.empty())
@@ -242,16 +272,21 @@ void CommandAdaptor::stop(bool at_once) {
       run(at_once ? "kill" : "stop", expand(at_once ? templates_.kill : templates_.stop,
                                             {{"id", now.id}, {"name", name_of_start(now.number)}}, {}));
   note(at_once ? "kill" : "stop", r.worked() ? "" : r.text());
+  again_.reset();
+  if (!r.worked()) again_ = at_once;
+  stopped_ = seen_.now;
 }
 
 void CommandAdaptor::hear_state(const CommandResult& r) {
-  const std::string word = id_in(last_line(r.output));
+  const std::string word = first_word(last_line(r.output));
   claim_ = !r.worked()                     ? Claim::none
            : has(templates_.waiting, word) ? Claim::waiting
            : has(templates_.running, word) ? Claim::running
            : has(templates_.ended, word)   ? Claim::ended
                                            : Claim::none;
-  note("state", claim_ != Claim::none ? "" : r.worked() ? fmt::format("'{}' is no state", word) : r.text());
+  note("state", claim_ != Claim::none ? ""
+                : r.worked()          ? fmt::format("'{}' is no state", word.substr(0, 200))
+                                      : r.text());
   if (claim_ == Claim::ended) {
     if (ended_since_ < 0) ended_since_ = seen_.now;
     return;
@@ -265,9 +300,10 @@ void CommandAdaptor::hear_nodes(const CommandResult& r) {
   if (!r.worked()) return;
   up_.clear(), down_.clear();
   nodes_heard_ = seen_.now;
-  std::string name, word;
-  for (std::istringstream lines(r.output); lines >> name >> word;)
-    (has(templates_.down, word) ? down_ : up_).insert(name);
+  std::string line, name, word;
+  for (std::istringstream lines(r.output); std::getline(lines, line);)
+    if (std::istringstream words(line); words >> name >> word)
+      (has(templates_.down, word) ? down_ : up_).insert(name);
 }
 
 void CommandAdaptor::ask_cluster(const Job& now) {
@@ -319,15 +355,19 @@ const Observation& CommandAdaptor::observe() {
   seen_.job = judge(now);
   seen_.start = seen_.job == JobState::absent ? now.number - 1 : now.number;
   for (const NodeReport& n : seen_.nodes) hosts_.insert(n.name);
+  // An answer is good until the next one should have come.
+  const bool known = seen_.now - nodes_heard_ <= 2 * (templates_.every + templates_.seconds);
   for (const std::string& host : hosts_)
-    if (down_.contains(host) || up_.contains(host))
-      seen_.nodes.push_back({.name = host, .age = seen_.now - nodes_heard_, .is_down = down_.contains(host)});
+    if (known && (down_.contains(host) || up_.contains(host)))
+      seen_.nodes.push_back({.name = host, .age = 0, .is_down = down_.contains(host)});
+  if (again_ && seen_.job != JobState::ended && seen_.now - stopped_ >= templates_.every) stop(*again_);
   if (seen_.job == JobState::ended) look_at_end(now.number);
   return seen_;
 }
 
 void CommandAdaptor::burn_in(const std::vector<std::string>& nodes) {
   if (!tests_.empty() || templates_.burn_in.empty()) return;
+  for (const std::string& node : nodes) checked(node);
   for (const std::string& node : nodes)
     tests_[node] = std::make_unique<Command>(expand(templates_.burn_in, {{"node", node}, {"run", run_}}, {}),
                                              path(fmt::format("burn-in-{:016x}.txt", hash64(node))),
@@ -340,8 +380,8 @@ std::optional<std::vector<std::string>> CommandAdaptor::burned_in() {
   std::vector<std::string> failing;
   for (const auto& [node, test] : std::exchange(tests_, {})) {
     const CommandResult r = test->wait();
-    if (r.code == 127) fail("the burn-in of the cluster cannot be started: {}", r.text());
     if (r.worked()) continue;
+    if (!r.late && !r.says(kFailedTests)) fail("the burn-in of '{}' did not run: {}", node, r.text());
     log::warn("the burn-in of '{}' failed, {}", node, r.text());
     failing.push_back(node);
   }

@@ -7,6 +7,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,7 +57,9 @@ class CommandAdaptor final : public FolderAdaptor {
   Claim claim_ = Claim::none;
   double ended_since_ = -1;
   std::set<std::string> down_, up_, hosts_;
-  double nodes_heard_ = 0;
+  double nodes_heard_ = -1e9;
+  std::optional<bool> again_;  // stop() to repeat: its command failed
+  double stopped_ = 0;
   std::map<std::string, std::unique_ptr<Command>> tests_;
 };
 

@@ -28,13 +28,18 @@ struct CommandTemplates {
     v("nodes", nodes, "prints a line \"name state\" of every node; empty: not asked");
     v("down", down, "states of a node that is lost");
     v("exclude", exclude, "takes {node} out of service; empty: starts leave {excluded} out, no more");
-    v("burn_in", burn_in, "tests {node}, exit code 0 where it is sound; empty: no node fails a test");
+    v("burn_in", burn_in,
+      "tests {node}: exit code 0 where it is sound, else it says \" tests failed\", as ingot burnin does, or "
+      "did "
+      "not run; empty: no node fails a test");
     v("seconds", seconds, "that a command may take", between(0.1, 3600, "s"));
     v("every", every, "between two questions for state and nodes", between(0.01, 3600, "s"));
     v("burn_in_seconds", burn_in_seconds,
       "that a test may take; a node that is not through by then has failed", between(0.1, 1e5, "s"));
   }
   void validate(ConfigErrors& errors) const;
+  /// Whether starts have words for a job's options.
+  bool takes_options() const { return std::find(start.begin(), start.end(), "{options}") != start.end(); }
 };
 
 }  // namespace ingot::guard

@@ -150,6 +150,7 @@ void LocalAdaptor::start(const StartRequest& request) {
     }
     fail("start {} of the job still runs in '{}'", job().number, run_);
   }
+  if (request.fewer) fail("{}", kNoFewer);
   if (job().number >= request.number) return;  // begun by a guard that was killed, and ended since
   if (std::find(request.excluded.begin(), request.excluded.end(), host_) != request.excluded.end() &&
       std::exchange(refused_, request.number) != request.number)

@@ -62,7 +62,9 @@ bool first_stays(FileSystem& fs, const std::string& path) {
 
 }  // namespace
 
+/// By Slurm's name for the node, if it has one: its commands know no other.
 std::string host_name() {
+  if (const char* node = std::getenv("SLURMD_NODENAME"); node != nullptr && *node != 0) return node;
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   return name;

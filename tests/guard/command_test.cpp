@@ -38,10 +38,14 @@ state)
   [ -f say ] && { cat say; exit 0; }
   if kill -0 "$(cat "$2")" 2>/dev/null; then echo RUNNING; else echo ENDED; fi ;;
 stop) kill -TERM "$(cat "$2")" ;;
-kill) kill -KILL "$(cat "$2")" ;;
+kill) [ -f deaf ] && { rm deaf; exit 1; }; kill -KILL "$(cat "$2")" ;;
 nodes) cat nodes ;;
 exclude) echo "$2" >>excluded ;;
-burn) [ -f "slow-$2" ] && sleep 100; [ ! -f "bad-$2" ] ;;
+burn)
+  [ -f "slow-$2" ] && sleep 100
+  [ -f "gone-$2" ] && { echo 'no such account' >&2; exit 1; }
+  [ -f "bad-$2" ] && { echo '1 of 9 tests failed'; exit 1; }
+  exit 0 ;;
 esac
 )sh");
     write_text(in("nodes"), "");
@@ -219,6 +223,81 @@ TEST_F(Cluster, SuspectsAreTestedAndThoseThatFailOrHangAreNamed) {
   EXPECT_EQ(*failing, (std::vector<std::string>{"n2", "n3"}));
 }
 
+TEST_F(Cluster, ATestThatDidNotRunBlamesNoNode) {
+  flag("gone-n2");
+  CommandAdaptor a = adaptor("true");
+  a.burn_in({"n1", "n2"});
+  const double begin = monotonic_seconds();
+  std::string error;
+  while (error.empty() && monotonic_seconds() - begin < 10) try {
+      if (a.burned_in()) break;
+    } catch (const Error& e) {
+      error = e.what();
+    }
+  EXPECT_NE(error.find("the burn-in of 'n2' did not run: exit code 1: no such account"), std::string::npos)
+      << error;
+}
+
+TEST_F(Cluster, AJobIsAskedToEndThroughItsScriptAndThenKilled) {
+  const std::string asked = "trap 'exit 130' USR1; touch " + in("up") + "; while :; do sleep 0.05; done";
+  CommandAdaptor a = adaptor(asked);
+  a.start({.number = 1});
+  ASSERT_TRUE(looks(a, [&](const Observation&) { return fs::exists(in("up")); }));
+  a.stop(false);
+  ASSERT_TRUE(looks(a, ended));
+  EXPECT_EQ(a.observe().exit_code, 130);
+  fs::remove(in("up"));
+  CommandAdaptor deaf = adaptor("trap '' USR1 TERM; touch " + in("up") + "; until [ -f " + in("go") +
+                                " ]; do sleep 0.05; done");
+  deaf.start({.number = 2});
+  ASSERT_TRUE(looks(deaf, [&](const Observation&) { return fs::exists(in("up")); }));
+  deaf.stop(false);
+  EXPECT_NE(deaf.observe().job, JobState::ended);
+  flag("deaf");
+  deaf.stop(true);  // this command fails, and is repeated
+  EXPECT_TRUE(looks(deaf, ended));
+  EXPECT_FALSE(fs::exists(in("deaf")));
+  flag("go");  // its child, which a cluster would have killed too
+}
+
+TEST_F(Cluster, AnswersAreGoodForAWhile) {
+  write_text(in("nodes"), "n1 down\n");
+  CommandAdaptor a = adaptor("until [ -f " + in("go") + " ]; do sleep 0.05; done");
+  a.start({.number = 1});
+  fs::create_directories(in("run/status"));
+  write_text(in("run/status/rank-0.json"),
+             R"({"format": 1, "start": 1, "rank": 0, "host": "n1", "start_step": 0, "step": 3})");
+  const auto down = [](const Observation& o) {
+    return std::any_of(o.nodes.begin(), o.nodes.end(), [](const NodeReport& n) { return n.is_down; });
+  };
+  ASSERT_TRUE(looks(a, down));
+  fs::remove(in("nodes"));  // the command fails from now on
+  EXPECT_TRUE(looks(a, [&](const Observation& o) { return !down(o); }));
+  flag("go");
+  EXPECT_TRUE(looks(a, ended));
+}
+
+TEST_F(Cluster, AWordThatIsNoStateIsNotTheEmptyOne) {
+  std::string toml = text();
+  toml.replace(toml.find("ended = [\"ENDED\"]"), 17, "ended = [\"ENDED\", \"\"]");
+  CommandAdaptor a(in("run"), {"sh", "-c", "until [ -f " + in("go") + " ]; do sleep 0.05; done"},
+                   read_config<CommandTemplates>(parse_toml(toml, "cluster.toml")), {}, 0);
+  write_text(in("say"), "(null)\n");
+  a.start({.number = 1});
+  const double begin = monotonic_seconds();
+  while (monotonic_seconds() - begin < 7) EXPECT_NE(a.observe().job, JobState::ended);
+  flag("go");
+  EXPECT_TRUE(looks(a, ended));
+}
+
+TEST_F(Cluster, WhatAStartCannotDoIsRefused) {
+  CommandAdaptor a = adaptor("true");
+  EXPECT_THROW(a.start({.number = 1, .excluded = {"-oProxyCommand=x"}}), Error);
+  EXPECT_THROW(a.start({.number = 1, .fewer = true}), Error);
+  EXPECT_THROW(a.burn_in({"n1;reboot"}), Error);
+  EXPECT_EQ(read("starts"), "");
+}
+
 TEST_F(Cluster, TemplatesAreChecked) {
   const auto refusal = [&](const std::string& toml) -> std::string {
     try {
@@ -234,6 +313,9 @@ TEST_F(Cluster, TemplatesAreChecked) {
   std::string odd = text();
   odd.replace(odd.find("{name}"), 6, "{nmae}");
   EXPECT_NE(refusal(odd).find("'start' has no placeholder {nmae}"), std::string::npos) << refusal(odd);
+  std::string deaf = text();
+  deaf.replace(deaf.find("\"kill\", \"{id}\""), 14, "\"kill\"");
+  EXPECT_NE(refusal(deaf).find("'kill' says neither {id} nor {name}"), std::string::npos) << refusal(deaf);
   EXPECT_NE(refusal("start = [\"a\", \"{script}\", \"{name}\"]").find("a cluster needs the command 'kill'"),
             std::string::npos);
 }
