@@ -70,8 +70,8 @@ void add_doctor_command(CLI::App& app, int& code) {
   c->footer(
       "Examples:\n"
       "  ingot doctor --disk=0                                    # look, without measuring the disk\n"
-      "  ingot doctor --expect clusters/cpu-2core.toml            # is it as fast as its cluster file says?\n"
-      "  ingot launch -n 2 -- doctor --expect clusters/cpu-2core.toml   # the links between ranks too\n"
+      "With --expect it measures, and compares; under `ingot launch -n 2 -- doctor` the links between ranks, "
+      "too.\n"
       "The exit code is 0 unless there is a problem.");
   c->add_option("folder", o->folder, "where runs will be stored")->capture_default_str();
   c->add_option("--disk", o->disk, "bytes to write there three times to measure the disk; 0: skip")

@@ -38,12 +38,11 @@ DeviceKind checked(DeviceKind kind) {
   return kind;
 }
 
-std::atomic<DeviceKind>& chosen() {
-  static std::atomic<DeviceKind> kind = [] {
-    const char* const name = std::getenv("INGOT_DEVICE");
-    return name == nullptr ? DeviceKind::cpu : checked(enum_from<DeviceKind>(name, "INGOT_DEVICE"));
-  }();
-  return kind;
+std::atomic<int> chosen = -1;  // a DeviceKind; -1: nothing was chosen
+
+DeviceKind device_of_environment() {
+  const char* const name = std::getenv("INGOT_DEVICE");
+  return name == nullptr ? DeviceKind::cpu : checked(enum_from<DeviceKind>(name, "INGOT_DEVICE"));
 }
 
 }  // namespace
@@ -75,11 +74,13 @@ Device& device_of(DeviceKind kind) {
 }
 
 void set_compute_device(DeviceKind kind) {
-  chosen() = checked(kind);
+  chosen = static_cast<int>(checked(kind));
 }
 
 DeviceKind compute_device() {
-  return chosen();
+  if (const int kind = chosen; kind >= 0) return static_cast<DeviceKind>(kind);
+  static const DeviceKind kind = device_of_environment();
+  return kind;
 }
 
 }  // namespace ingot

@@ -19,7 +19,7 @@ constexpr auto enum_names(DeviceKind) {
   return names_in_order<DeviceKind>("cpu", "null", "cuda", "hip", "sim");
 }
 
-/// What crossed between host and device since the process began.
+/// What was allocated and copied since the process began; zeros for the cpu, whose memory is the host's.
 struct DeviceCounters {
   std::atomic<int64_t> allocations = 0;
   std::atomic<int64_t> uploads = 0, uploaded_bytes = 0;

@@ -18,29 +18,29 @@
 namespace ingot::doctor {
 namespace {
 
-enum class DeviceKind { accelerator, network, drive };
+enum class PciKind { accelerator, network, drive };
 
 struct PciDevice {
   std::string address, speed;
-  DeviceKind kind = DeviceKind::accelerator;
+  PciKind kind = PciKind::accelerator;
   int width = 0, full_width = 0, node = -1;
   bool rdma = false;
 };
 
-const char* name_of_kind(DeviceKind kind) {
-  return kind == DeviceKind::accelerator ? "accelerator" : kind == DeviceKind::network ? "adapter" : "drive";
+const char* name_of_kind(PciKind kind) {
+  return kind == PciKind::accelerator ? "accelerator" : kind == PciKind::network ? "adapter" : "drive";
 }
 
 /// "0x030200": a 3D controller. VGA controllers are left out: servers have one for their console.
-bool kind_of_class(const std::string& text, const std::string& vendor, DeviceKind& kind) {
+bool kind_of_class(const std::string& text, const std::string& vendor, PciKind& kind) {
   const std::string code = text.substr(0, 6);
   const bool amd_display = code == "0x0380" && vendor == "0x1002";
   if (code == "0x0302" || code == "0x1200" || amd_display)
-    kind = DeviceKind::accelerator;
+    kind = PciKind::accelerator;
   else if (code == "0x0200" || code == "0x0207")
-    kind = DeviceKind::network;
+    kind = PciKind::network;
   else if (code == "0x0108")
-    kind = DeviceKind::drive;
+    kind = PciKind::drive;
   else
     return false;
   return true;
@@ -109,10 +109,10 @@ void placement(const std::string& root, const std::vector<PciDevice>& devices, F
   if (online.empty() || online == "0") return;
   std::vector<const PciDevice*> accelerators, adapters;
   const bool rdma = std::any_of(devices.begin(), devices.end(),
-                                [](const auto& d) { return d.kind == DeviceKind::network && d.rdma; });
+                                [](const auto& d) { return d.kind == PciKind::network && d.rdma; });
   for (const PciDevice& d : devices) {
-    if (d.kind == DeviceKind::accelerator) accelerators.push_back(&d);
-    if (d.kind == DeviceKind::network && d.rdma == rdma) adapters.push_back(&d);
+    if (d.kind == PciKind::accelerator) accelerators.push_back(&d);
+    if (d.kind == PciKind::network && d.rdma == rdma) adapters.push_back(&d);
   }
   if (accelerators.empty() || adapters.empty()) return;
   const auto unknown = [](const PciDevice* d) { return d->node < 0; };
@@ -197,7 +197,7 @@ void examine_devices(const DoctorOptions& o, Findings& out) {
 bool has_accelerators(const DoctorOptions& o) {
   const std::vector<PciDevice> devices = pci_devices(o.root);
   return std::any_of(devices.begin(), devices.end(),
-                     [](const auto& d) { return d.kind == DeviceKind::accelerator; });
+                     [](const auto& d) { return d.kind == PciKind::accelerator; });
 }
 
 }  // namespace ingot::doctor

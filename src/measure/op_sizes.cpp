@@ -1,6 +1,8 @@
 // See op_sizes.h.
 #include "measure/op_sizes.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "measure/profile.h"
@@ -26,8 +28,8 @@ OpSizes product_sizes(const OpRun& run) {
   s.n = weight.dim(last - 1), s.k = weight.dim(last);
   const double experts = last == 2 ? static_cast<double>(weight.dim(0)) : 1;
   const double products = is_head && run.direction == Direction::forward ? 3 : 1;
-  s.m = static_cast<int64_t>(run.flops / products / 2 / experts / static_cast<double>(s.n) /
-                             static_cast<double>(s.k));
+  s.m = std::max<int64_t>(1, std::llround(run.flops / products / 2 / experts / static_cast<double>(s.n) /
+                                          static_cast<double>(s.k)));
   return s;
 }
 
@@ -40,7 +42,7 @@ OpSizes attention_sizes(const OpRun& run) {
                               : 2.0 * static_cast<double>(a.heads * (3 * a.head_width + 2 * a.values()));
   s.width = a.head_width;
   const auto rows = static_cast<double>(run.call.in[0].defined() ? run.call.in[0].dim(0) : 0);
-  if (rows > 0) s.length = static_cast<int64_t>(2 * run.flops / per_pair / rows);
+  if (rows > 0) s.length = std::llround(2 * run.flops / per_pair / rows);
   return s;
 }
 

@@ -212,9 +212,9 @@ class DeviceOffloadStore final : public OffloadStore {
     void* to = nullptr;  ///< on the device, where it is read back
   };
   Device& device_;
-  std::unique_ptr<OffloadStore> host_;
   std::map<Handle, Moving> moving_;
   std::map<Handle, int64_t> bytes_;
+  std::unique_ptr<OffloadStore> host_;  ///< last: it ends what it copies before that memory goes
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ RunStatus::~RunStatus() {
 void RunStatus::done(const Step& step) {
   const std::lock_guard lock(mutex_);
   last_.step = step.step;
-  last_.spike = step.spike;
+  sums_.spike = sums_.spike || step.spike;
   ++sums_.step;
   sums_.seconds += step.seconds;
   sums_.wait_seconds += step.wait_seconds;
@@ -77,6 +77,7 @@ void RunStatus::write() {
       last_.seconds = sums_.seconds / steps;
       last_.wait_seconds = sums_.wait_seconds / steps;
       last_.busy_seconds = sums_.busy_seconds / steps;
+      last_.spike = sums_.spike;
       sums_ = {};
     }
     j["start_step"] = start_step_;

@@ -103,6 +103,7 @@ bool fits(const ModelConfig& m, const CheckedLayout& l) {
   const bool widths = l.options.sequence_parallel || tp == 1;  // of experts are sharded
   if (m.heads % (tp * cp) != 0 || m.kv_heads % (tp * cp) != 0 || m.mlp_hidden() % tp != 0) return false;
   if (m.layers < g.pp * l.chunks) return false;
+  if (m.qk_norm_joint && tp > 1) return false;  // one norm of all heads: refused
   if (m.moe.experts == 0) return g.ep == 1 && etp == tp;
   return m.moe.experts % g.ep == 0 && m.moe.shared_hidden % tp == 0 && (!widths || m.moe.hidden % etp == 0);
 }
