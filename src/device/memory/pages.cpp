@@ -44,7 +44,8 @@ bool is_mapped(int64_t bytes) {
 
 void* system_allocate(int64_t bytes) {
   if (bytes == 0) return nullptr;
-  void* p = is_mapped(bytes) ? map_huge_pages(bytes) : std::aligned_alloc(64, static_cast<size_t>(bytes));
+  void* p = is_mapped(bytes) ? map_huge_pages(bytes)
+                             : std::aligned_alloc(64, static_cast<size_t>(round_up(bytes, int64_t{64})));
   if (p == nullptr)
     throw Error(
         fmt::format("out of memory: the system refused {:.1f} MiB", static_cast<double>(bytes) / 1048576),
