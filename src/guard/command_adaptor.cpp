@@ -205,9 +205,9 @@ std::string CommandAdaptor::find(int64_t number) {
   return id_in(r.output);
 }
 
-/// Asked to end, the script asks the job by SIGUSR1: launchers of ranks (srun, mpirun) pass it on, and end the
-/// ranks where SIGTERM reaches them. Runs once, however often it is submitted; what it leaves behind says how
-/// the job ended.
+/// Asked to end, the script asks the job by SIGUSR1: launchers of ranks (srun, mpirun) pass it on, and end
+/// the ranks where SIGTERM reaches them. Runs once, however often it is submitted; what it leaves behind
+/// says how the job ended.
 void CommandAdaptor::write_script(const StartRequest& request) {
   std::string words;
   for (const std::string& word : job_command(command_, request)) words += " " + quoted(word);
