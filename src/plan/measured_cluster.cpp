@@ -32,12 +32,12 @@ double rounded(double value) {
   return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
 }
 
-std::string names_of_hosts(Communicator& group) {
+void require_one_host(Communicator& group) {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   std::set<std::string> hosts;
   for (const std::string& host : all_gather_text(group, name)) hosts.insert(host);
-  if (hosts.size() == 1) return *hosts.begin();
+  if (hosts.size() == 1) return;
   std::string list;
   for (const std::string& host : hosts) list += (list.empty() ? "" : ", ") + host;
   throw Error(fmt::format("the ranks are on {} hosts ({}): a cluster file of one machine is measured here",
@@ -317,7 +317,7 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
   std::vector<int> everyone;
   for (int r = 0; r < world.ranks(); ++r) everyone.push_back(r);
   const std::unique_ptr<Communicator> group = world.group("measure cluster", everyone);
-  names_of_hosts(*group);
+  require_one_host(*group);
   const MachineInfo machine = machine_info();
   Cluster c;
   c.name = o.name.empty() ? fmt::format("{}, {}", machine.cpu, count_of(world.ranks(), "rank")) : o.name;
