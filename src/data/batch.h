@@ -39,9 +39,10 @@ struct RowOrigin {
 /// B*S values; value t belongs to targets[t], the token at t + 1, and is 0 (ids: -1) where nothing is to be
 /// said.
 struct TokenColumns {
-  std::vector<float> weight;      ///< factor on the token's loss; empty: 1
-  std::vector<float> advantage;   ///< of the token, in reinforcement learning
-  std::vector<float> recorded;    ///< log-probability that the sampler noted when it drew the token
+  std::vector<float> weight;     ///< factor on the token's loss; empty: 1
+  std::vector<float> advantage;  ///< of the token, in reinforcement learning
+  std::vector<float>
+      recorded;  ///< log-probability that the sampler noted when it drew the token; NaN: none did
   std::vector<float> reference;   ///< log-probability under the reference model
   std::vector<float> cotangent;   ///< d loss / d log-probability, where it is known before the forward pass
   std::vector<int32_t> sequence;  ///< number of the sequence within the batch; -1: none

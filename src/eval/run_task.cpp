@@ -271,17 +271,23 @@ class TaskRun {
     const auto answers = model_.answer(requests, config_.sampling);
     for (size_t i = first; i < end; ++i) {
       std::vector<std::string> texts;
+      int64_t formed = 0;
       for (const Answer& a : answers[i - first]) {
         count_length(a);
-        texts.push_back(config_.chat.enabled
-                            ? model_.parse_answer(a.text, requests[i - first].in_thinking).content
-                            : a.text);
+        texts.push_back(a.text);
+        if (!config_.chat.enabled) continue;
+        ParsedAnswer parsed = model_.parse_answer(a.text, requests[i - first].in_thinking);
+        formed += well_formed(a, parsed) ? 1 : 0;
+        texts.back() = std::move(parsed.content);
       }
-      generation_row(i, prompts[i - first], texts);
+      generation_row(i, prompts[i - first], texts,
+                     static_cast<double>(formed) / static_cast<double>(texts.size()));
     }
   }
 
-  void generation_row(size_t row, const std::string& prompt, const std::vector<std::string>& texts) {
+  /// `formed`: share of the row's answers that are well_formed().
+  void generation_row(size_t row, const std::string& prompt, const std::vector<std::string>& texts,
+                      double formed) {
     const std::string target = task_.target_text(row);
     const TaskSampling& s = config_.sampling;
     const TaskJson arguments =
@@ -292,7 +298,7 @@ class TaskRun {
     for (const Filter& filter : filters_) {
       std::vector<std::string> answers;
       for (const std::string& text : texts) answers.push_back(filter.apply(text));
-      const TaskJson metrics = generation_metrics(row, filter.name(), answers, target);
+      const TaskJson metrics = generation_metrics(row, filter.name(), answers, target, formed);
       count(metrics, filter.name());
       result_.samples.push_back(
           record_of(task_, row, target, arguments, TaskJson::array({texts}),
@@ -302,7 +308,7 @@ class TaskRun {
   }
 
   TaskJson generation_metrics(size_t row, const std::string& filter, const std::vector<std::string>& answers,
-                              const std::string& target) {
+                              const std::string& target, double formed) {
     std::vector<double> right;
     std::vector<std::string> counted = answers;  // equal where they say the same
     for (std::string& a : counted) {
@@ -327,6 +333,7 @@ class TaskRun {
         metrics[name] =
             pass_at_k(static_cast<int64_t>(right.size()), std::count(right.begin(), right.end(), 1.0), m.k);
       if (m.base == "majority") metrics[name] = majority_right(std::span(counted).first(k), right);
+      if (m.base == "well_formed") metrics[name] = formed;
       if (m.base == "instructions")
         metrics.update(instruction_metrics(task_.rows()[row], answers[0], task_.where(row)));
     }
@@ -346,7 +353,9 @@ class TaskRun {
   void switched_row(size_t row) {
     const SwitchOutcome outcome = run_think_switch(task_, row, model_);
     for (const Answer& a : outcome.answers) count_length(a);
-    const TaskJson metrics = {{"think_follow", outcome.share()}};
+    TaskJson metrics = TaskJson::object();
+    for (const std::string& name : config_.metrics)
+      metrics[name] = name == "well_formed" ? outcome.formed_share() : outcome.share();
     count(metrics);
     result_.samples.push_back(record_of(task_, row, task_.target_text(row), outcome.arguments(),
                                         outcome.texts(), outcome.modes(), "none", metrics));

@@ -24,7 +24,8 @@ std::vector<std::string> metrics_of(TaskKind kind) {
     case TaskKind::perplexity:
       return {"word_perplexity", "byte_perplexity", "bits_per_byte"};
     case TaskKind::generation:
-      return {"exact_match", "reward", "avg", "pass", "best", "majority", "instructions", "think_follow"};
+      return {"exact_match", "reward",       "avg",          "pass",       "best",
+              "majority",    "instructions", "think_follow", "well_formed"};
   }
   return {};
 }
@@ -88,9 +89,8 @@ void TaskConfig::validate(ConfigErrors& errors) const {
   const bool generates = kind == TaskKind::generation;
   const bool asks_environment = !environment.name.empty();
   if (data.empty() && !asks_environment) errors.add("data", "must name a file of rows");
-  if (asks_environment &&
-      (!generates || !data.empty() || !target.empty() || chat.thinking == ThinkingMode::switched))
-    errors.add_text("environment", "is for kind = \"generation\" without data, target and switched thinking");
+  if (asks_environment && (!generates || !data.empty() || !target.empty()))
+    errors.add_text("environment", "is for kind = \"generation\" without data and target");
   if (environment.least > environment.most && environment.most >= 0)
     errors.add("environment.least", "must be at most environment.most, found {}", environment.least);
   if (target.empty() && !asks_environment &&
@@ -134,6 +134,12 @@ void TaskConfig::validate(ConfigErrors& errors) const {
                  "'{}': answers to an environment have a reward, others an exact_match", metrics[i]);
     if (m.base == "think_follow" && chat.thinking != ThinkingMode::switched)
       errors.add(fmt::format("metrics.{}", i), "think_follow needs chat.thinking = \"switched\"");
+    if (chat.thinking == ThinkingMode::switched && m.base != "think_follow" && m.base != "well_formed")
+      errors.add(fmt::format("metrics.{}", i),
+                 "'{}': with chat.thinking = \"switched\" there are think_follow and well_formed",
+                 metrics[i]);
+    if (m.base == "well_formed" && !chat.enabled)
+      errors.add(fmt::format("metrics.{}", i), "well_formed needs chat.enabled = true");
   }
   for (size_t i = 0; i < ignore.size(); ++i) {
     try {
@@ -180,7 +186,9 @@ Task Task::parse(const std::string& toml, const std::string& path, const std::st
                   "give it letters, digits, '_', '-' and '.' alone: it names files");
   const bool asks_environment = !c.environment.name.empty();
   if (c.metrics.empty())
-    c.metrics = asks_environment ? std::vector<std::string>{"reward"} : usual_metrics(c.kind);
+    c.metrics = c.chat.thinking == ThinkingMode::switched ? std::vector<std::string>{"think_follow"}
+                : asks_environment                        ? std::vector<std::string>{"reward"}
+                                                          : usual_metrics(c.kind);
   if (asks_environment && c.prompt.empty()) c.prompt = "{{prompt}}";
   if (asks_environment && c.chat.enabled && c.chat.messages.empty()) c.chat.messages = "messages";
   if (c.kind == TaskKind::generation && c.filters.empty()) c.filters.emplace_back();

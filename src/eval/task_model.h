@@ -40,6 +40,9 @@ struct Answer {
 struct ParsedAnswer {
   std::string reasoning, content;
 };
+/// Whether an answer in a chat format is whole: it came to its end by itself, and something stands behind its
+/// reasoning, if it has any.
+bool well_formed(const Answer& answer, const ParsedAnswer& parsed);
 /// What the model reads before it answers.
 struct ChatPrompt {
   std::vector<int32_t> ids;

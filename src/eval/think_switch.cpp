@@ -35,9 +35,23 @@ std::vector<ChatTurn> chat_turns(const Task& task, size_t row) {
   return turns;
 }
 
+bool well_formed(const Answer& answer, const ParsedAnswer& parsed) {
+  return !answer.cut && !python_strip(parsed.content).empty();
+}
+
+namespace {
+
+double true_share(const std::vector<bool>& of) {
+  return static_cast<double>(std::count(of.begin(), of.end(), true)) / static_cast<double>(of.size());
+}
+
+}  // namespace
+
 double SwitchOutcome::share() const {
-  return static_cast<double>(std::count(followed.begin(), followed.end(), true)) /
-         static_cast<double>(followed.size());
+  return true_share(followed);
+}
+double SwitchOutcome::formed_share() const {
+  return true_share(formed);
 }
 TaskJson SwitchOutcome::arguments() const {
   TaskJson list = TaskJson::array();
@@ -83,6 +97,7 @@ SwitchOutcome run_think_switch(const Task& task, size_t row, TaskModel& model) {
     out.answers.push_back(answer);
     out.thinks.push_back(think);
     out.followed.push_back(thought == think);
+    out.formed.push_back(well_formed(answer, parsed));
     so_far.push_back({"assistant", parsed.content});
   }
   if (out.thinks.empty()) fail("{}: the conversation has no message of the user", task.where(row));

@@ -11,8 +11,10 @@ std::vector<ChatTurn> chat_turns(const Task& task, size_t row);
 struct SwitchOutcome {
   std::vector<std::string> prompts, replies;
   std::vector<bool> thinks, followed;  ///< by turn of the user: what was asked, whether it was done
+  std::vector<bool> formed;            ///< well_formed()
   std::vector<Answer> answers;
-  double share() const;  ///< of turns that followed
+  double share() const;         ///< of turns that followed
+  double formed_share() const;  ///< of turns with a whole answer
   TaskJson arguments() const;
   TaskJson texts() const;
   TaskJson modes() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "tensor/convert.h"
 #include "tensor/host_copy.h"
@@ -246,7 +247,7 @@ void MicroStep::count_columns(std::span<const float> logprob, const ObjectiveRes
   const std::span<const float> recorded = batch_.given.recorded;
   const auto* targets = batch_.targets.as<int32_t>();
   for (size_t t = 0; t < recorded.size(); ++t) {
-    if (targets[t] < 0) continue;
+    if (targets[t] < 0 || std::isnan(recorded[t])) continue;
     ++stats_->compared;
     stats_->unequal += std::bit_cast<uint32_t>(recorded[t]) != std::bit_cast<uint32_t>(logprob[t]);
   }

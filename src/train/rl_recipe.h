@@ -167,6 +167,21 @@ struct RlLossConfig {
   }
 };
 
+/// [phases.rl.replay]
+struct RlReplayConfig {
+  int64_t rows = 0;
+  double weight = 0.1;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("rows", rows,
+      "of a step that show text of the sources in the phase's `weights`, so that it is not forgotten; 0: "
+      "none",
+      up_to(65536));
+    v("weight", weight, "factor on the mean loss of the text, which is added to the policy's",
+      positive(bounds::kWeight));
+  }
+};
+
 /// [phases.rl]
 struct RlConfig {
   std::vector<RlEnvironmentConfig> environments;
@@ -184,6 +199,7 @@ struct RlConfig {
   RlFilterConfig filter;
   double kl_reference = 0;
   RlAggregationConfig aggregation;
+  RlReplayConfig replay;
   bool need_signal = true;
   int64_t resample = 4;
   int64_t updates_per_batch = 1;
@@ -227,6 +243,7 @@ struct RlConfig {
       "coefficient of the divergence from the model that the phase began with; 0: none, and no second model",
       up_to(bounds::kWeight));
     v("aggregation", aggregation, "prompts that show candidates, as test-time compute does");
+    v("replay", replay, "text beside the replies");
     v("need_signal", need_signal,
       "groups whose rewards are all equal are left out and replaced (dynamic sampling)");
     v("resample", resample, "times that missing groups are sampled again, at most", up_to(1000));

@@ -194,8 +194,8 @@ class SwitchModel : public FormulaModel {
 
 TEST(Task, ThinkingIsSwitchedByTurn) {
   const Task t = parse(
-      "kind = \"generation\"\ndata = \"t\"\nmetrics = [\"think_follow\"]\n[chat]\nenabled = true\nmessages = "
-      "\"m\"\nthinking = "
+      "kind = \"generation\"\ndata = \"t\"\nmetrics = [\"think_follow\", \"well_formed\"]\n[chat]\nenabled = "
+      "true\nmessages = \"m\"\nthinking = "
       "\"switched\"\n",
       "{\"m\": [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\"]}\n{\"m\": [\"stubborn\", \"b\", \"c\", \"d\", "
       "\"e\", \"f\"]}\n");
@@ -206,7 +206,43 @@ TEST(Task, ThinkingIsSwitchedByTurn) {
   EXPECT_GT(stubborn.share(), 0);
   EXPECT_EQ(obeys.prompts[5].find("<think>"), std::string::npos);  // earlier reasoning is gone
   EXPECT_NE(obeys.prompts[5].find("assistant: yes"), std::string::npos);
-  EXPECT_EQ(run_task(t, model).find("think_follow")->value, (1 + stubborn.share()) / 2);
+  const TaskResult result = run_task(t, model);
+  EXPECT_EQ(result.find("think_follow")->value, (1 + stubborn.share()) / 2);
+  EXPECT_EQ(result.find("well_formed")->value, 1);
+}
+
+/// Replies by the question: whole, cut by the budget, or with nothing behind the reasoning.
+class FormModel : public FormulaModel {
+ public:
+  std::vector<std::vector<Answer>> answer(std::span<const AnswerRequest> requests,
+                                          const TaskSampling&) override {
+    std::vector<std::vector<Answer>> all;
+    for (const AnswerRequest& r : requests) {
+      const std::string text(r.prompt.begin(), r.prompt.end());
+      const auto asked = [&](const char* word) { return text.find(word) != text.npos; };
+      if (asked("cut"))
+        all.push_back({{"<think>so</think>ye", 3, true}});
+      else if (asked("silent"))
+        all.push_back({{"<think>so</think> \n", 3, false}});
+      else
+        all.push_back({{"<think>so</think>yes", 3, false}});
+    }
+    return all;
+  }
+};
+
+TEST(Task, AnswersThatAreNotWholeAreCounted) {
+  FormModel model;
+  const auto share = [&](const std::string& question) {
+    const Task t = parse(
+        "kind = \"generation\"\ndata = \"t\"\nmetrics = [\"well_formed\"]\n[chat]\nenabled = true\nmessages "
+        "= "
+        "\"m\"\n",
+        "{\"m\": [\"" + question + "\"]}\n");
+    return run_task(t, model).find("well_formed")->value;
+  };
+  EXPECT_EQ(share("well"), 1);
+  for (const char* question : {"cut", "silent"}) EXPECT_EQ(share(question), 0) << question;
 }
 
 }  // namespace ingot::test::task_test

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "post/rl/policy_objective.h"
+#include "post/rl/text_replay.h"
 
 namespace ingot::policy_batch_test {
 namespace {
@@ -210,4 +211,57 @@ TEST(PolicyShift, OfAMovedPolicy) {
 }
 
 }  // namespace
+/// A row of text of `sequence` positions, all but its last in the loss.
+data::Batch text_rows(int64_t rows, int64_t sequence) {
+  data::Batch b;
+  b.rows = rows, b.sequence_length = sequence;
+  for (int64_t i = 0; i < rows * sequence; ++i) {
+    const bool last = i % sequence == sequence - 1;
+    b.tokens.push_back(static_cast<int32_t>(30 + i));
+    b.targets.push_back(last ? data::kMasked : static_cast<int32_t>(31 + i));
+    b.positions.push_back(static_cast<int32_t>(i % sequence));
+    b.valid_targets += last ? 0 : 1;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto begin = static_cast<int32_t>(r * sequence), end = static_cast<int32_t>((r + 1) * sequence);
+    b.spans.push_back({begin, end});
+    b.pieces.push_back({begin, end, r});
+  }
+  return b;
+}
+
+TEST(TextReplay, ItsMeanIsAddedToTheLoss) {
+  const data::Batch policy = policy_batch(small_groups(), {.sequence = 16, .constant = 10});
+  data::Batch both = policy;
+  append_text(text_rows(2, 16), 0.5, both);
+  EXPECT_EQ(both.rows, policy.rows + 2);
+  EXPECT_EQ(both.valid_targets, policy.valid_targets + 30);
+  EXPECT_EQ(both.divisor, policy.divisor);
+  EXPECT_EQ(both.spans.back().end, both.rows * 16);
+  for (const auto size :
+       {both.targets.size(), both.positions.size(), both.columns.weight.size(), both.columns.recorded.size(),
+        both.columns.cotangent.size(), both.columns.sequence.size(), both.columns.version.size()})
+    EXPECT_EQ(size, static_cast<size_t>(both.rows * 16));
+  const auto [alone, ignored] = evaluated(policy, 16);
+  for (const size_t piece : {size_t{16}, size_t{7}, both.targets.size()}) {
+    const auto [loss, d] = evaluated(both, piece);
+    double text = 0;  // the mean of -log p, as evaluated() makes it up
+    for (int32_t id = 0; id < 32; ++id)
+      if (id % 16 != 15) text += 0.3 * ((31 + id) % 5 + 1) / 30;
+    EXPECT_NEAR(loss - alone, 0.5 * text, 1e-6);
+    for (size_t t = policy.targets.size(); t < both.targets.size(); ++t)
+      if (both.targets[t] >= 0) {
+        EXPECT_EQ(d.at(both.targets[t]), both.columns.cotangent[t]);
+      }
+  }
+}
+
+TEST(TextReplay, TextWithoutTargetsChangesNothing) {
+  const data::Batch policy = policy_batch(small_groups(), {.sequence = 16, .constant = 10});
+  data::Batch both = policy, text = text_rows(1, 16);
+  text.targets.assign(16, data::kMasked), text.valid_targets = 0;
+  append_text(text, 0.5, both);
+  EXPECT_EQ(both, policy);
+}
+
 }  // namespace ingot::policy_batch_test

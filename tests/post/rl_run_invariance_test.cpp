@@ -395,6 +395,65 @@ TEST_F(RlRun, NoSpaceForRolloutsLosesNothing) {
     EXPECT_EQ(read_text(path("space/") + file), read_text(path("full/") + file)) << file;
 }
 
+/// The recipe with rows of text in its second phase.
+Recipe with_text(const std::string& path, int steps, const std::vector<std::string>& more = {}) {
+  const std::string folder = path.substr(0, path.rfind('/')), name = path.substr(folder.size() + 1);
+  write_text(folder + "/text.txt", tiny_text(200));
+  std::string text = rl_recipe(folder, name, steps);
+  const size_t phases = text.find("[[phases]]");
+  text.insert(phases, fmt::format("[[data.sources]]\nname = \"text\"\npath = \"{}/text.txt\"\ndocuments = "
+                                  "\"blank_line\"\nvalidation_fraction = 0\nweight = 0\n",
+                                  folder));
+  write_text(path + ".toml", text);
+  std::vector<std::string> options = {"--phases.1.weights=[{source = \"text\"}]",
+                                      "--phases.1.rl.replay.rows=2",
+                                      "--data.folder=" + folder + "/with_text"};
+  options.insert(options.end(), more.begin(), more.end());
+  return load_recipe(path + ".toml", options);
+}
+
+// Text is learned beside replies, is not compared, and costs the policy's exactness nothing.
+TEST_F(RlRun, TextIsReplayed) {
+  const Recipe full = with_text(path("text"), 12, {"--phases.1.rl.replay.weight=1"});
+  const std::vector<MetricRow> rows = run(full);
+  ASSERT_EQ(rows.size(), 12u);
+  for (const MetricRow& row : rows) {
+    EXPECT_EQ(*row.scalar("rl/unequal"), 0);
+    EXPECT_GT(*row.scalar("rl/compared"), 0);
+    EXPECT_EQ(*row.scalar("rl/ratio"), 1);
+    EXPECT_EQ(*row.scalar("rl/kl"), 0);
+  }
+  EXPECT_LT(mean(rows, "rl/text_loss", 9, 12), mean(rows, "rl/text_loss", 0, 3) - 0.3);
+  // The replies of the first step are those of a run without text; its targets are not among the compared.
+  Recipe bare = with_text(path("bare"), 1, {"--phases.1.weights=[]", "--phases.1.rl.replay.rows=0"});
+  const std::vector<MetricRow> without = run(bare);
+  EXPECT_EQ(*rows[0].scalar("rl/compared"), *without[0].scalar("rl/compared"));
+  EXPECT_EQ(without[0].scalar("rl/text_loss"), nullptr);
+  // Later updates on a batch see the same text, and a penalty has no reference for it.
+  EXPECT_EQ(run(with_text(path("updates"), 4,
+                          {"--phases.1.rl.updates_per_batch=2", "--phases.1.rl.kl_reference=0.05"}))
+                .size(),
+            4u);
+}
+
+TEST_F(RlRun, ReplayIsRefusedWhereItCannotBe) {
+  const auto refused = [](const std::vector<std::string>& options, const std::string& expected) {
+    std::string text = "it was read";
+    try {
+      with_text(path("no_text"), 2, options);
+    } catch (const Error& e) {
+      text = e.what() + ("; " + e.hint());
+    }
+    EXPECT_NE(text.find(expected), std::string::npos) << text;
+  };
+  refused({"--phases.1.rl.replay.rows=0"}, "how many rows of a step show their text?");
+  refused({"--phases.1.weights=[]"}, "needs the sources of the text");
+  refused({"--phases.1.weights=[{source = \"rows\"}]"}, "'rows' has rows of conversations");
+  refused({"--phases.1.rl.replay.rows=3", "--parallel.data=2"}, "multiple of the 2 data ranks");
+  refused({"--phases.1.rl.temperature=0.7"}, "text is learned at temperature 1");
+  refused({"--phases.1.rl.replay.weight=0"}, "replay.weight");
+}
+
 TEST_F(RlRun, WhatCannotWorkIsRefused) {
   const auto refused = [](const std::string& name, std::vector<std::string> options,
                           const std::string& expected) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -10,12 +11,26 @@ namespace ingot {
 namespace {
 
 /// Places in the sums.
-enum Sum : size_t { kTokens, kMasked, kRatio, kKl, kP, kQ, kPp, kQq, kPq, kReference, kSums };
+enum Sum : size_t {
+  kTokens,
+  kMasked,
+  kRatio,
+  kKl,
+  kP,
+  kQ,
+  kPp,
+  kQq,
+  kPq,
+  kReference,
+  kTexts,
+  kTextLoss,
+  kSums
+};
 
 }  // namespace
 
 std::vector<std::string> policy_sums() {
-  return {"tokens", "masked", "ratio", "kl", "p", "q", "pp", "qq", "pq", "reference"};
+  return {"tokens", "masked", "ratio", "kl", "p", "q", "pp", "qq", "pq", "reference", "texts", "text_loss"};
 }
 
 std::shared_ptr<const Objective> policy_objective(const PolicyLoss& rule, bool on_policy,
@@ -36,6 +51,12 @@ std::shared_ptr<const Objective> policy_objective(const PolicyLoss& rule, bool o
     for (size_t t = 0; t < in.targets.size(); ++t) {
       if (in.targets[t] < 0) continue;
       const double logprob = in.logprob[t], recorded = c.recorded[t], weight = c.weight[t];
+      if (std::isnan(recorded)) {
+        result.loss -= weight * logprob;
+        result.d_logprob[t] = -c.weight[t];
+        result.sums[kTexts] += 1, result.sums[kTextLoss] -= logprob;
+        continue;
+      }
       PolicyTerm term = policy_term(rule, logprob, recorded, c.advantage[t]);
       PolicyTerm away;
       if (rule.kl != 0) {
@@ -46,9 +67,9 @@ std::shared_ptr<const Objective> policy_objective(const PolicyLoss& rule, bool o
       result.d_logprob[t] = static_cast<float>(weight * term.d_logprob);
       const double change = std::clamp(logprob - recorded, -20.0, 20.0), ratio = std::exp(change);
       const double p = std::exp(logprob), q = std::exp(recorded);
-      const double terms[kSums] = {
+      const double terms[] = {
           1, term.masked ? 1.0 : 0.0, ratio, ratio - 1 - change, p, q, p * p, q * q, p * q, away.loss};
-      for (size_t i = 0; i < kSums; ++i) result.sums[i] += terms[i];
+      for (size_t i = 0; i < std::size(terms); ++i) result.sums[i] += terms[i];
     }
     return result;
   };
@@ -59,6 +80,7 @@ PolicyShift PolicyShift::of(std::span<const double> sums) {
   INGOT_CHECK(sums.size() == kSums, "{} sums", sums.size());
   const double n = sums[kTokens];
   PolicyShift shift;
+  if (sums[kTexts] > 0) shift.text = sums[kTextLoss] / sums[kTexts];
   if (n == 0) return shift;
   shift.kl = sums[kKl] / n;
   shift.ratio = sums[kRatio] / n;

@@ -15,8 +15,9 @@ namespace ingot {
 std::vector<std::string> policy_sums();
 
 /// Loss: the sum over tokens of weight * (policy_term() + rule.kl * reference_term()); a batch has a column
-/// `reference` where rule.kl is not 0. With `on_policy` cotangents come from the batch's column: recorded
-/// log-probabilities are those of the forward pass. All are of logits / temperature.
+/// `reference` where rule.kl is not 0. Of a token that no policy drew (`recorded` is NaN: text_replay.h) it
+/// is weight * -log p. With `on_policy` cotangents come from the batch's column: recorded log-probabilities
+/// are those of the forward pass. All are of logits / temperature.
 std::shared_ptr<const Objective> policy_objective(const PolicyLoss& rule, bool on_policy,
                                                   double temperature = 1);
 
@@ -27,6 +28,7 @@ struct PolicyShift {
   double correlation = 1;  ///< Pearson's r of probabilities; 1 where they do not vary
   double reference = 0;    ///< mean of reference_term(); 0 without a reference
   double masked = 0;       ///< share of tokens without a gradient because of clip or mask
+  double text = 0;         ///< mean of -log p over the tokens that no policy drew; 0 without any
   /// From the sums of a step.
   static PolicyShift of(std::span<const double> sums);
 };

@@ -32,6 +32,37 @@ void validate_environments(const RlConfig& config, const std::string& at, Config
   }
 }
 
+/// Text is learned beside replies where the phase names sources of text and says how many rows.
+void validate_replay(const Recipe& recipe, size_t phase, ConfigErrors& e) {
+  const PhaseConfig& p = recipe.phases[phase];
+  const std::string at = fmt::format("phases.{}.", phase);
+  const int64_t rows = p.rl->replay.rows;
+  bool any = false;
+  for (const SourceWeight& w : p.weights) {
+    any |= w.weight > 0;
+    for (const SourceConfig& s : recipe.data.sources)
+      if (s.name == w.source && (s.conversations || s.preferences || !s.prompt_field.empty()))
+        e.add(at + "weights", "a phase of kind rl replays text, and source '{}' has rows of conversations",
+              s.name);
+  }
+  if (rows == 0) {
+    if (any)
+      e.add(at + "rl.replay.rows", "the phase names `weights`: how many rows of a step show their text?");
+    return;
+  }
+  if (!any) e.add(at + "weights", "rl.replay.rows = {} needs the sources of the text", rows);
+  if (rows % recipe.data_ranks() != 0)
+    e.add(at + "rl.replay.rows", "must be a multiple of the {} data ranks, found {}", recipe.data_ranks(),
+          rows);
+  if (p.rl->temperature != 1)
+    e.add(at + "rl.replay.rows", "text is learned at temperature 1; rl.temperature is {}", p.rl->temperature);
+  if (p.rl->updates_per_batch > 1 && recipe.model.moe.experts > 0)
+    e.add(at + "rl.replay.rows",
+          "replayed routes are of replies only: a model with experts replays text with "
+          "rl.updates_per_batch = 1, found {}",
+          p.rl->updates_per_batch);
+}
+
 void validate_rl(const Recipe& recipe, size_t phase, ConfigErrors& errors) {
   const PhaseConfig& p = recipe.phases[phase];
   const std::string at = fmt::format("phases.{}.", phase);
@@ -40,6 +71,7 @@ void validate_rl(const Recipe& recipe, size_t phase, ConfigErrors& errors) {
     return;
   }
   validate_environments(*p.rl, at, errors);
+  validate_replay(recipe, phase, errors);
   require_whole_models(recipe, phase, errors);
   if (p.sequence <= p.rl->max_tokens)
     errors.add(at + "sequence", "a row holds a prompt and a reply of up to {} tokens, found {}",
@@ -97,7 +129,7 @@ PhaseKind rl_kind() {
     const int64_t replies = phase.rl->prompts * phase.rl->samples;
     const int64_t each =
         std::max<int64_t>(1, phase.sequence / (phase.rl->max_tokens + phase.rl->max_tokens / 4));
-    return (replies + each - 1) / each;
+    return (replies + each - 1) / each + phase.rl->replay.rows;
   };
   kind.source_cost = rollout_cost;
   kind.describe = describe_rl;

@@ -113,6 +113,10 @@ PhaseWords describe_rl(const Recipe& recipe, size_t phase, const PhaseWork& work
       fmt::format("{} replies, at most {} tokens", group_digits(replies), format_count(most)));
   for (std::string& line : describe_prompts(c, prompts_until(recipe, phase)))
     words.lines.push_back(std::move(line));
+  if (c.replay.rows > 0)
+    words.lines.push_back(
+        fmt::format("beside them {} of text a step, {} tokens", count_of(c.replay.rows, "row"),
+                    format_count(static_cast<double>(p.steps * c.replay.rows * p.sequence))));
   words.lines.push_back(fmt::format(
       "work where every reply is as long and its prompt a quarter: {} in training, {} in sampling",
       flops_text(work.training_flops), flops_text(work.source_flops)));

@@ -76,7 +76,9 @@ RlSource::RlSource(const SourceContext& context)
       curriculum_(curriculum_of(config(), environments_)),
       pool_(environments_.size()),
       sampler_(context.engine.model(), context.data.tokenizer, template_, rollout_options(context)),
-      aggregation_(context.engine.model(), context.data.tokenizer, template_, config(), seed()) {}
+      aggregation_(context.engine.model(), context.data.tokenizer, template_, config(), seed()) {
+  if (config().replay.rows > 0) text_.emplace(context_);
+}
 
 RlSource::~RlSource() = default;
 
@@ -105,6 +107,7 @@ data::Batch RlSource::next(int64_t step) {
     replay_routes(groups_, static_cast<int64_t>(context_.engine.model().decoder().moe_layers().size()),
                   batch);
   tally_.fill = fill_of(batch);
+  if (text_) text_->append(step, batch);
   return batch;
 }
 
@@ -305,6 +308,7 @@ void RlSource::observe(const StepOutcome& outcome, MetricRow& row) {
   row.set("rl/r", shift.correlation);
   row.set("rl/masked", shift.masked);
   if (config().kl_reference > 0) row.set("rl/kl_reference", shift.reference);
+  if (text_) row.set("rl/text_loss", shift.text);
   row.set("rl/fill", tally_.fill);
   if (update_of(step_) != 0) return;
   row.set("rl/compared", static_cast<double>(outcome.stats.compared));

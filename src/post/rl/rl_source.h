@@ -16,6 +16,7 @@
 #include "post/rl/problem_pool.h"
 #include "post/rl/reference_policy.h"
 #include "post/rl/rollout_sampler.h"
+#include "post/rl/text_replay.h"
 #include "train/batch_source.h"
 
 namespace ingot {
@@ -26,7 +27,7 @@ struct RolloutTally {
   int64_t rounds = 0;                   ///< of sampling
   RolloutCost cost;
   std::vector<RolloutGroup> left_out;  ///< groups that the batch does not have: of equal rewards
-  double fill = 0;                     ///< share of the batch's positions that sequences take
+  double fill = 0;                     ///< share of the positions in rows of replies that they take
 };
 
 class RlSource final : public BatchSource {
@@ -78,6 +79,7 @@ class RlSource final : public BatchSource {
   ProblemPool pool_;
   RolloutSampler sampler_;
   AggregationPrompts aggregation_;
+  std::optional<const TextReplay> text_;
   StepLines rollouts_, counts_;
   bool calibrated_ = false;
   int64_t judged_ = 0, failed_ = 0;   ///< verdicts of the phase, and those that its verifiers failed to give
