@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/host_name.h"
 #include "base/log.h"
 
 namespace ingot {
@@ -49,9 +50,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& use, Busy b
                 "check that the folder exists and may be written");
   try {
     acquire(folder, use, busy);
-    char host[256] = "";
-    ::gethostname(host, sizeof host - 1);
-    const std::string text = fmt::format("process {} on {}\n", ::getpid(), host);
+    const std::string text = fmt::format("process {} on {}\n", ::getpid(), host_name());
     if (::ftruncate(fd_, 0) != 0 ||
         ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
       fail("cannot write '{}': {}", path_, std::strerror(errno));

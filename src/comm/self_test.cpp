@@ -1,12 +1,11 @@
 // See self_test.h.
 #include "comm/self_test.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "base/progress.h"
 #include "comm/agree.h"
 
@@ -32,12 +31,6 @@ std::vector<RankSpeed> better(std::vector<RankSpeed> a, const std::vector<RankSp
       if (other.rank == s.rank) s.bandwidth = std::max(s.bandwidth, other.bandwidth);
   sort_slowest_first(a);
   return a;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/host_name.h"
 #include "base/log.h"
 
 namespace ingot::guard {
@@ -103,9 +104,7 @@ void close_others(int kept) {
 LocalAdaptor::LocalAdaptor(const std::string& run_folder, std::vector<std::string> command,
                            std::vector<std::string> burn_in, double begin_seconds)
     : FolderAdaptor(run_folder, begin_seconds), command_(std::move(command)), burn_in_(std::move(burn_in)) {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  host_ = name;
+  host_ = host_name();
 }
 
 LocalAdaptor::Job LocalAdaptor::job() const {

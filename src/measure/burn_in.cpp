@@ -1,14 +1,13 @@
 // See burn_in.h.
 #include "measure/burn_in.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/progress.h"
@@ -211,9 +210,7 @@ std::vector<Finding> burn_in_ranks(World& world, BurnInOptions options) {
   std::vector<int> everyone(static_cast<size_t>(world.ranks()));
   std::iota(everyone.begin(), everyone.end(), 0);
   const auto group = world.group("burn-in findings", everyone);
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  const std::vector<std::string> hosts = all_gather_text(*group, host);
+  const std::vector<std::string> hosts = all_gather_text(*group, host_name());
   const auto beside = std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(world.rank())]);
   options.memory_share /= static_cast<double>(beside);
   options.disk_bytes /= beside;

@@ -1,8 +1,6 @@
 // See measured_cluster.h.
 #include "plan/measured_cluster.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,6 +11,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/host_name.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "comm/agree.h"
@@ -33,10 +32,8 @@ double rounded(double value) {
 }
 
 void require_one_host(Communicator& group) {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
   std::set<std::string> hosts;
-  for (const std::string& host : all_gather_text(group, name)) hosts.insert(host);
+  for (const std::string& host : all_gather_text(group, host_name())) hosts.insert(host);
   if (hosts.size() == 1) return;
   std::string list;
   for (const std::string& host : hosts) list += (list.empty() ? "" : ", ") + host;

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/host_name.h"
+
 namespace ingot {
 namespace {
 
@@ -72,12 +74,6 @@ std::string record(const std::string& data) {
   out += data;
   put_raw(out, masked_crc32c(data.data(), data.size()));
   return out;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == 0) return "localhost";
-  return name;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/host_name.h"
 #include "comm/agree.h"
 #include "ops/registry.h"
 #include "report/json_lines.h"

@@ -1,14 +1,13 @@
 // See run_failure.h.
 #include "train/run_failure.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/range.h"
 
@@ -61,14 +60,6 @@ bool first_stays(FileSystem& fs, const std::string& path) {
 }
 
 }  // namespace
-
-/// By Slurm's name for the node, if it has one: its commands know no other.
-std::string host_name() {
-  if (const char* node = std::getenv("SLURMD_NODENAME"); node != nullptr && *node != 0) return node;
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 int64_t guard_start() {
   const char* text = std::getenv("INGOT_GUARD_START");

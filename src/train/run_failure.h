@@ -58,9 +58,6 @@ class RunError : public Error {
   int copies_ = 0;
 };
 
-/// Of this machine.
-std::string host_name();
-
 /// The number of this start that a guard gave it (INGOT_GUARD_START); 0: none.
 int64_t guard_start();
 

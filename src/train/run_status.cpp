@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "train/run_failure.h"
 
