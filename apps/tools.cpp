@@ -157,7 +157,7 @@ void add_diff(CLI::App& app, int& code) {
 }
 
 void add_kernels(CLI::App& app, int& code) {
-  CLI::App* c = app.add_subcommand("kernels", "list the kernels of each op in order of preference");
+  CLI::App* c = app.add_subcommand("kernels", "list the CPU's kernels of each op in order of preference");
   c->footer(
       "A step runs the first kernel of an op that takes its shapes and dtypes. `cpu` is the fast one, "
       "compiled for each\n"
@@ -165,12 +165,13 @@ void add_kernels(CLI::App& app, int& code) {
       "reference.");
   const auto json = json_option(c);
   c->callback([=, &code] {
-    const std::string isa = isa_name(active_isa()), fingerprint = kernel_set_fingerprint();
+    const std::string isa = isa_name(active_isa()), fingerprint = kernel_set_fingerprint(DeviceKind::cpu);
     Table table({words("op"), words("kernels, the first that fits runs")});
     Json j{{"instruction_set", isa}, {"fingerprint", fingerprint}};
     for (const Op* op : all_ops()) {
       std::string names;
       for (const Kernel& k : op->kernels) {
+        if (k.device != DeviceKind::cpu) continue;
         names += (names.empty() ? "" : ", ") + std::string(k.name);
         j["ops"][op->name].push_back(k.name);
       }

@@ -72,13 +72,22 @@ void register_op(const Op& op) {
   list().push_back(&op);
 }
 
-std::string kernel_set_fingerprint() {
+std::string kernel_set_fingerprint(DeviceKind device) {
+  return kernel_set_fingerprint(all_ops(), device);
+}
+
+std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind device) {
   // Results do not depend on the instruction set (numerics rule 2), so the set of kernels alone decides the
   // bits.
   std::string text = "ingot-kernels-1;";
-  for (const Op* op : all_ops()) {
+  for (const Op* op : ops) {
     text += op->name;
-    for (const Kernel& k : op->kernels) text += fmt::format(",{}", k.name);
+    for (const Kernel& k : op->kernels) {
+      if (k.device == DeviceKind::cpu) text += fmt::format(",{}", k.name);
+      // A device's exact kernels are as good as the CPU's: runs move between the two.
+      if (k.device != DeviceKind::cpu && k.device == device && !k.exact)
+        text += fmt::format(",{} on {}", k.name, name_of(device));
+    }
     text += ';';
   }
   return fmt::format("{:016x}", hash64(text));

@@ -2,6 +2,7 @@
 // tests, the list of kernels, names in recipes, and the fingerprint. Register before anything runs; reading
 // is thread-safe.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,11 @@ const std::vector<const Op*>& all_ops();
 /// name is taken.
 void register_op(const Op& op);
 
-/// Hash of what decides the bits of results: the ops and the order of their kernels. Recorded in runs and
-/// checkpoints.
-std::string kernel_set_fingerprint();
+/// Hash of what decides the bits of results on a device: the ops, the order of the CPU's kernels, and those
+/// kernels of the device that do not have the CPU's bits. Without any of these it is the CPU's. Recorded in
+/// runs and checkpoints.
+std::string kernel_set_fingerprint(DeviceKind device = compute_device());
+/// The same of these ops alone.
+std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind device);
 
 }  // namespace ingot

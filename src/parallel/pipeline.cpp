@@ -2,7 +2,6 @@
 #include "parallel/pipeline.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
@@ -124,15 +123,6 @@ void add_to(const Tensor& sum, const Tensor& t) {
     }
   }
   if (!sum.on_host()) upload(to.tensor(), sum);
-}
-
-void set_zero(const Tensor& t) {
-  if (t.device == DeviceKind::null || t.bytes() == 0) return;
-  const Buffer zeros(t.on_host() ? 0 : t.bytes());
-  if (t.on_host())
-    std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
-  else
-    upload(Tensor(zeros.data(), t.meta), t);
 }
 
 /// All of a backward but the deferred weight gradients.

@@ -37,11 +37,12 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
   const double begin = timed ? monotonic_seconds() : 0;
   if (state_.has_memory()) {
     if (state_.options.device == DeviceKind::cpu) {
-      run_kernel(op, call, direction);
+      run_kernel(select_kernel(op, call), op, call, direction);
+    } else if (const Kernel* const kernel = select_device_kernel(op, call, state_.options.device)) {
+      run_kernel(*kernel, op, call, direction);
     } else {
-      require_host_shadow(op, state_.options.device);
       HostShadow shadow(host_, op, call, direction);
-      run_kernel(op, shadow.call(), direction);
+      run_kernel(select_kernel(op, shadow.call()), op, shadow.call(), direction);
       shadow.finish();
     }
   } else if (op.dry_run != nullptr) {
@@ -51,8 +52,8 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
   if (scratch_bytes > 0) state_.arena.release(scratch);
 }
 
-void KernelCalls::run_kernel(const Op& op, const OpCall& call, Direction direction) const {
-  const Kernel& kernel = select_kernel(op, call);
+void KernelCalls::run_kernel(const Kernel& kernel, const Op& op, const OpCall& call,
+                             Direction direction) const {
   (direction == Direction::forward           ? kernel.forward
    : direction == Direction::backward_weight ? kernel.backward_weight
                                              : kernel.backward_input)(call);

@@ -26,7 +26,7 @@ class KernelCalls {
   void wrote(int32_t node, Direction direction, std::span<const Tensor> tensors) const;
 
  private:
-  void run_kernel(const Op& op, const OpCall& call, Direction direction) const;
+  void run_kernel(const Kernel& kernel, const Op& op, const OpCall& call, Direction direction) const;
   void account(const Node& node, const OpCall& call, Direction direction, double begin) const;
   OpCost cost_of(const Node& node, const OpCall& call, Direction direction) const;
   std::string tensor_name(int32_t node, const std::string& slot) const;

@@ -2,11 +2,11 @@
 #include "tape/op.h"
 
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <set>
 
 #include "base/log.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 namespace {
@@ -40,6 +40,22 @@ std::string unreadable_input(const Op& op, const Kernel& kernel, const OpCall& c
   return {};
 }
 
+/// The first kernel of the device, but the reference, that takes the call; nullptr: none does, for `reasons`.
+const Kernel* first_that_takes(const Op& op, const OpCall& call, DeviceKind device, std::string& reasons) {
+  for (size_t i = 0; i + 1 < op.kernels.size(); ++i) {
+    const Kernel& kernel = op.kernels[i];
+    if (kernel.device != device) continue;
+    std::string reason = unreadable_input(op, kernel, call);
+    if (reason.empty()) {
+      const char* refused = kernel.refuse(call);
+      if (refused == nullptr) return &kernel;
+      reason = refused;
+    }
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernel.name, reason);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void set_kernel_policy(KernelPolicy p) {
@@ -58,16 +74,7 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
   // Double is the precision parity is judged in; it exists on the reference only.
   if (p == KernelPolicy::reference || is_double(call)) return reference;
   std::string reasons;
-  for (size_t i = 0; i + 1 < op.kernels.size(); ++i) {
-    const Kernel& kernel = op.kernels[i];
-    std::string reason = unreadable_input(op, kernel, call);
-    if (reason.empty()) {
-      const char* refused = kernel.refuse(call);
-      if (refused == nullptr) return kernel;
-      reason = refused;
-    }
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernel.name, reason);
-  }
+  if (const Kernel* k = first_that_takes(op, call, DeviceKind::cpu, reasons); k != nullptr) return *k;
   if (p == KernelPolicy::strict)
     throw Error(
         fmt::format("no fast kernel for op '{}' ({})", op.name, reasons.empty() ? "none exists" : reasons),
@@ -76,15 +83,21 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
   return reference;
 }
 
-void require_host_shadow(const Op& op, DeviceKind device) {
-  if (kernel_policy() == KernelPolicy::strict)
-    throw Error(fmt::format("op '{}' has no kernel on device '{}'", op.name, name_of(device)),
+const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind device) {
+  const KernelPolicy p = kernel_policy();
+  std::string reasons;
+  if (p != KernelPolicy::reference)
+    if (const Kernel* k = first_that_takes(op, call, device, reasons); k != nullptr) return k;
+  if (p == KernelPolicy::strict)
+    throw Error(fmt::format("op '{}' has no kernel on device '{}'{}", op.name, name_of(device),
+                            reasons.empty() ? "" : fmt::format(" for this call ({})", reasons)),
                 "--kernels=any runs it on the host instead, with copies to and fro, and says so");
   static std::once_flag said;
   std::call_once(said, [device] {
     log::warn("device {}: ops that have no kernel there run on the host, with copies to and fro",
               name_of(device));
   });
+  return nullptr;
 }
 
 uint32_t early_slots(const Op& op, const void* attr) {
@@ -100,7 +113,7 @@ double tensor_bytes(const OpCall& call) {
 
 int64_t rows_before_end(const Tensor& offsets, int64_t rows) {
   if (!offsets.defined()) return rows;
-  const int64_t end = offsets.as<int32_t>()[offsets.numel() - 1];
+  const int64_t end = HostCopy(offsets).as<int32_t>()[offsets.numel() - 1];
   INGOT_CHECK(end >= 0 && end <= rows, "offsets end at {}, beyond the capacity of {} rows", end, rows);
   return end;
 }
@@ -111,7 +124,7 @@ void clear_beyond_live_rows(const Op& op, const OpCall& call) {
   const auto clear = [&](const Tensor& t) {
     if (!t.defined() || t.dim(0) == live.count) return;
     const Tensor rest = t.slice(live.count, t.dim(0));
-    std::memset(rest.data, 0, static_cast<size_t>(rest.bytes()));
+    set_zero(rest);
   };
   for (uint32_t i = 0; call.d_out.empty() && i < call.out.size(); ++i)
     if (live.outputs & slot_bit(i)) clear(call.out[i]);

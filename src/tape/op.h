@@ -113,8 +113,9 @@ struct ReadableFormats {
   uint32_t packed = 0;  ///< in forward only
 };
 
-/// One implementation. Kernels are tried in order. `refuse` looks at dtypes, attributes and all extents but
-/// the number of rows, so that one implementation serves every number of rows (numerics rule 1).
+/// One implementation, on one device: its tensors lie there, but for leaves of the tape, which may lie on
+/// the host. Kernels are tried in order. `refuse` looks at dtypes, attributes and all extents but the number
+/// of rows, so that one implementation serves every number of rows (numerics rule 1).
 struct Kernel {
   const char* name;                      ///< "cpu", "reference"
   const char* (*refuse)(const OpCall&);  ///< the reason, or nullptr: accepts
@@ -122,6 +123,8 @@ struct Kernel {
   void (*backward_input)(const OpCall&);   ///< nullptr only if no input is differentiable
   void (*backward_weight)(const OpCall&);  ///< nullptr if no input is InputKind::weight
   ReadableFormats formats = {};            ///< the reference reads every weight in every format
+  DeviceKind device = DeviceKind::cpu;
+  bool exact = true;  ///< on another device than the CPU: it has the CPU's bits
 };
 
 /// What the backward passes read: slot_bit(i) in a mask says that input (or output) i is read.
@@ -184,7 +187,8 @@ struct Op {
 
 /// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error
 /// lists every refusal. any: falls back to the reference and logs it once per op. reference: always the
-/// reference. On another device than the CPU: any and reference run ops without a kernel there on the host.
+/// reference. On another device than the CPU strict demands a kernel of that device; any runs calls that no
+/// kernel there takes on the host, reference every call.
 enum class KernelPolicy { strict, any, reference };
 constexpr auto enum_names(KernelPolicy) {
   return names_in_order<KernelPolicy>("strict", "any", "reference");
@@ -193,14 +197,15 @@ constexpr auto enum_names(KernelPolicy) {
 void set_kernel_policy(KernelPolicy policy);
 KernelPolicy kernel_policy();
 
-/// The kernel that runs this call, whose tensors are on the host, under the policy.
+/// The kernel of the CPU that runs this call, whose tensors are on the host, under the policy.
 const Kernel& select_kernel(const Op& op, const OpCall& call);
-/// Whether an op that has no kernel on a device may run on the host instead (tape/host_shadow.h): Error under
-/// the policy strict; said once in the log.
-void require_host_shadow(const Op& op, DeviceKind device);
+/// The kernel that runs this call, whose tensors are on `device`, not the CPU; nullptr: the call runs on the
+/// host instead (tape/host_shadow.h), as the policy allows, which is said once in the log. Error under the
+/// policy strict if no kernel of the device takes the call.
+const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind device);
 
 /// The number of rows in use according to a permutation's `offsets` (i32 [E+1], the last is the end); `rows`,
-/// the capacity, if `offsets` is undefined.
+/// the capacity, if `offsets` is undefined. Copies `offsets` from a device.
 int64_t rows_before_end(const Tensor& offsets, int64_t rows);
 /// Fills the rows that the call did not write with zeros, for observers, who look at whole tensors.
 void clear_beyond_live_rows(const Op& op, const OpCall& call);

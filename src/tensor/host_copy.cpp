@@ -1,6 +1,8 @@
 // See host_copy.h.
 #include "tensor/host_copy.h"
 
+#include <cstring>
+
 namespace ingot {
 
 HostCopy::HostCopy(const Tensor& from) : tensor_(from) {
@@ -14,6 +16,16 @@ HostCopy::HostCopy(const Tensor& from) : tensor_(from) {
 void upload(const Tensor& from, const Tensor& to) {
   INGOT_CHECK(from.on_host() && from.bytes() == to.bytes(), "{} to {}", from.meta.str(), to.meta.str());
   device_of(to.device).upload(to.data, from.data, from.bytes());
+}
+
+void set_zero(const Tensor& t) {
+  if (t.device == DeviceKind::null || t.bytes() == 0) return;
+  if (t.on_host()) {
+    std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
+    return;
+  }
+  const Buffer zeros(t.bytes());
+  upload(Tensor(zeros.data(), t.meta), t);
 }
 
 }  // namespace ingot

@@ -25,4 +25,7 @@ class HostCopy {
 /// Copies the values of a dense host tensor to a tensor of the same bytes, wherever that is.
 void upload(const Tensor& from, const Tensor& to);
 
+/// Fills a dense tensor with zeros, wherever that is.
+void set_zero(const Tensor& t);
+
 }  // namespace ingot
