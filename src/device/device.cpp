@@ -16,10 +16,12 @@ class CpuDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   void* allocate(int64_t bytes) override { return system_allocate(bytes); }
   void release(void* memory, int64_t bytes) override { system_release(memory, bytes); }
-  void upload(void* to, const void* from, int64_t bytes) override {
+  void upload(void* to, const void* from, int64_t bytes, StreamRole) override {
     std::memmove(to, from, static_cast<size_t>(bytes));
   }
-  void download(void* to, const void* from, int64_t bytes) override { upload(to, from, bytes); }
+  void begin_download(void* to, const void* from, int64_t bytes, StreamRole stream) override {
+    upload(to, from, bytes, stream);
+  }
 };
 
 class NullDevice final : public Device {
@@ -27,8 +29,10 @@ class NullDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::null; }
   void* allocate(int64_t) override { return nullptr; }
   void release(void*, int64_t) override {}
-  void upload(void*, const void*, int64_t) override {}
-  void download(void*, const void*, int64_t) override { INGOT_CHECK(false, "the null device has no data"); }
+  void upload(void*, const void*, int64_t, StreamRole) override {}
+  void begin_download(void*, const void*, int64_t, StreamRole) override {
+    INGOT_CHECK(false, "the null device has no data");
+  }
 };
 
 DeviceKind checked(DeviceKind kind) {
@@ -46,6 +50,11 @@ DeviceKind device_of_environment() {
 }
 
 }  // namespace
+
+void Device::download(void* to, const void* from, int64_t bytes, StreamRole stream) {
+  begin_download(to, from, bytes, stream);
+  synchronize(record(stream));
+}
 
 Device& cpu_device() {
   static CpuDevice device;

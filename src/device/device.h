@@ -9,6 +9,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "base/enum.h"
 
@@ -19,11 +20,29 @@ constexpr auto enum_names(DeviceKind) {
   return names_in_order<DeviceKind>("cpu", "null", "cuda", "hip", "sim");
 }
 
-/// What was allocated and copied since the process began; zeros for the cpu, whose memory is the host's.
+/// The streams that a thread has on a device. Work of one stream runs in the order in which it was asked for,
+/// work of two beside each other, unless one waits for an event of the other.
+///   compute   kernels
+///   copy_in, copy_out   values that wait on the host (tensor/offload.h)
+///   comm      messages of other ranks
+enum class StreamRole : uint8_t { compute, copy_in, copy_out, comm };
+constexpr auto enum_names(StreamRole) {
+  return names_in_order<StreamRole>("compute", "copy_in", "copy_out", "comm");
+}
+
+/// A moment of a stream: all that it was asked for until then is over, and what that waited for. Of the
+/// thread that recorded it. A device that does its work at once leaves it empty.
+struct Event {
+  std::shared_ptr<const void> moment;
+};
+
+/// What was allocated and copied, and how often the host waited, since the process began; zeros for the cpu,
+/// whose memory is the host's.
 struct DeviceCounters {
   std::atomic<int64_t> allocations = 0;
   std::atomic<int64_t> uploads = 0, uploaded_bytes = 0;
   std::atomic<int64_t> downloads = 0, downloaded_bytes = 0;
+  std::atomic<int64_t> synchronizations = 0;
 };
 
 /// Thread-safe.
@@ -33,13 +52,28 @@ class Device {
   virtual DeviceKind kind() const = 0;
   /// Memory of the device, 64-byte aligned, not initialised; nullptr for no bytes. Error: out of memory.
   virtual void* allocate(int64_t bytes) = 0;
-  /// Frees memory of allocate() with the same size.
+  /// Frees memory of allocate() with the same size, once the compute stream is done with it. Other streams
+  /// must be done with it as end_use() demands.
   virtual void release(void* memory, int64_t bytes) = 0;
-  /// Copies from the host to the device. The host's bytes may change once it returns.
-  virtual void upload(void* to, const void* from, int64_t bytes) = 0;
-  /// Copies from the device to the host, after everything that was begun before. The bytes are there once it
-  /// returns.
-  virtual void download(void* to, const void* from, int64_t bytes) = 0;
+  /// Copies from the host to the device, in the stream. The host's bytes may change once it returns.
+  virtual void upload(void* to, const void* from, int64_t bytes, StreamRole stream = StreamRole::compute) = 0;
+  /// Begins to copy from the device to the host, in the stream. `to` must stay, and has the bytes once an
+  /// event recorded later is synchronized.
+  virtual void begin_download(void* to, const void* from, int64_t bytes, StreamRole stream) = 0;
+  /// The same, and waits: the bytes are there once it returns.
+  void download(void* to, const void* from, int64_t bytes, StreamRole stream = StreamRole::compute);
+
+  virtual Event record(StreamRole /*stream*/) { return {}; }
+  /// What the stream is asked for from now on runs after the event.
+  virtual void wait(StreamRole /*stream*/, const Event& /*event*/) {}
+  /// Returns after the event.
+  virtual void synchronize(const Event& /*event*/) {}
+
+  /// An arena uses these bytes of its memory for something of this category, a literal, from now on.
+  virtual void begin_use(void* /*memory*/, int64_t /*bytes*/, const char* /*category*/) {}
+  /// The arena may use them for something else. What other streams do with them must be over before anything
+  /// that the compute stream is asked for next.
+  virtual void end_use(void* /*memory*/, int64_t /*bytes*/) {}
   /// Says what a part of the device's memory holds from now on, for messages: output or input `slot` of op
   /// `owner`. Both are literals.
   virtual void name_memory(const void* /*memory*/, int64_t /*bytes*/, const char* /*owner*/,

@@ -37,15 +37,22 @@ class Message {
       const Tensor t = add(m);
       if (device_ == DeviceKind::null) continue;
       Tensor landing = t;
-      if (!t.on_host()) landing = Tensor(landings_.emplace_back(m.bytes()).data(), m);
+      if (!t.on_host()) {
+        landing = Tensor(landings_.emplace_back(m.bytes()).data(), m);
+        free_ = device_of(device_).record(StreamRole::compute);
+      }
       pending_.push_back(group.recv(landing, from));
     }
   }
   void wait() {
     for (Pending& p : pending_) p.wait();
-    for (size_t i = 0; i < landings_.size(); ++i)
-      upload(Tensor(landings_[i].data(), tensors_[i].meta), tensors_[i]);
     pending_.clear();
+    if (landings_.empty()) return;
+    Device& device = device_of(device_);
+    device.wait(StreamRole::comm, free_);
+    for (size_t i = 0; i < landings_.size(); ++i)
+      upload(Tensor(landings_[i].data(), tensors_[i].meta), tensors_[i], StreamRole::comm);
+    device.wait(StreamRole::compute, device.record(StreamRole::comm));
     landings_.clear();
   }
 
@@ -55,6 +62,7 @@ class Message {
   std::vector<Block> blocks_;
   std::vector<Tensor> tensors_;
   std::deque<Buffer> landings_;  ///< on the host, where the tensors are not
+  Event free_;                   ///< nothing uses the tensors' memory any more that had it before
   std::vector<Pending> pending_;
 };
 
@@ -89,7 +97,7 @@ class SendQueue {
     if (sends_.back().state->tape.options().device == DeviceKind::null) return;
     PendingSend& send = sends_.back();
     for (const Tensor& t : tensors)
-      send.pending.push_back(group.send(send.copies.emplace_back(t).tensor(), to));
+      send.pending.push_back(group.send(send.copies.emplace_back(t, StreamRole::comm).tensor(), to));
   }
   void flush() {
     while (!sends_.empty()) wait_oldest();

@@ -19,6 +19,7 @@ HostShadow::HostShadow(Arena& host, const Op& op, const OpCall& call, Direction 
     d_in_.push_back({on_host(g.tensor, g.accumulate), g.accumulate});
     if (g.wanted() && !g.tensor.on_host()) results_.emplace_back(d_in_.back().tensor, g.tensor);
   }
+  if (device_ != nullptr) device_->synchronize(device_->record(StreamRole::compute));
   call_ = {call.attr_data, in_, out_, d_out_, d_in_};
   const int64_t scratch = op.scratch_bytes != nullptr ? op.scratch_bytes(call_) : 0;
   if (scratch > 0) blocks_.push_back(host_.allocate(scratch, "scratch"));
@@ -37,7 +38,10 @@ Tensor HostShadow::on_host(const Tensor& t, bool is_read) {
   if (is_new) {
     blocks_.push_back(host_.allocate(t.bytes(), "shadow"));
     at->second = Tensor(blocks_.back().data, t.meta);
-    if (is_read) device_of(t.device).download(at->second.data, t.data, t.bytes());
+    if (is_read) {
+      device_ = &device_of(t.device);
+      device_->begin_download(at->second.data, t.data, t.bytes(), StreamRole::compute);
+    }
   }
   INGOT_CHECK(at->second.bytes() == t.bytes(), "{} and {} at one address", at->second.meta.str(),
               t.meta.str());

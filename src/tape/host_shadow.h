@@ -27,6 +27,7 @@ class HostShadow {
   Tensor on_host(const Tensor& t, bool is_read);
 
   Arena& host_;
+  Device* device_ = nullptr;              ///< what copies come from; nullptr: nothing is copied
   std::map<const void*, Tensor> copies_;  ///< by the address on the device: a tensor may be there twice
   std::vector<Block> blocks_;
   std::vector<Tensor> in_, out_, d_out_;

@@ -77,24 +77,29 @@ void HeapArena::give_back_all() {
 /// The smallest block that holds the bytes, of at most twice as many: calls with other numbers of rows use
 /// the same memory. What nobody uses stays below twice what was live at most. Block::id: the size on the
 /// heap.
-Block HeapArena::allocate(int64_t bytes, const char*) {
+Block HeapArena::allocate(int64_t bytes, const char* category) {
   const int64_t size = round_up_block(bytes);
   count(size);
   if (const auto it = free_.lower_bound(size); it != free_.end() && it->first <= 2 * size) {
     const Block block{it->second.back(), size, it->first};
     it->second.pop_back();
     if (it->second.empty()) free_.erase(it);
+    device_.begin_use(block.data, size, category);
     return block;
   }
   int64_t unused = 0;
   for (const auto& [each, blocks] : free_) unused += each * static_cast<int64_t>(blocks.size());
   if (unused > 2 * peak_bytes()) give_back_all();
-  return {device_.allocate(size), size, size};
+  const Block block{device_.allocate(size), size, size};
+  if (block.data != nullptr) device_.begin_use(block.data, size, category);
+  return block;
 }
 
 void HeapArena::release(const Block& block) {
   count(-block.bytes);
-  if (block.data != nullptr) free_[block.id].push_back(block.data);
+  if (block.data == nullptr) return;
+  device_.end_use(block.data, block.bytes);
+  free_[block.id].push_back(block.data);
 }
 
 Block CountingArena::allocate(int64_t bytes, const char* category) {
@@ -151,9 +156,11 @@ Block PlannedArena::allocate(int64_t bytes, const char* category) {
   const int64_t size = round_up_block(bytes);
   const size_t n = next_++;
   count(size);
-  if (n < plan_.bytes.size() && size <= plan_.bytes[n])
-    return {size == 0 ? nullptr : static_cast<char*>(slab_) + plan_.offsets[n], size,
-            static_cast<int64_t>(n)};
+  if (n < plan_.bytes.size() && size <= plan_.bytes[n]) {
+    void* const data = size == 0 ? nullptr : static_cast<char*>(slab_) + plan_.offsets[n];
+    if (data != nullptr) device_.begin_use(data, size, category);
+    return {data, size, static_cast<int64_t>(n)};
+  }
   ++misses_;
   Block block = overflow_.allocate(bytes, category);
   block.id = kOverflow - block.id;
@@ -162,7 +169,10 @@ Block PlannedArena::allocate(int64_t bytes, const char* category) {
 
 void PlannedArena::release(const Block& block) {
   count(-block.bytes);
-  if (block.id <= kOverflow) overflow_.release({block.data, block.bytes, kOverflow - block.id});
+  if (block.id <= kOverflow)
+    overflow_.release({block.data, block.bytes, kOverflow - block.id});
+  else if (block.data != nullptr)
+    device_.end_use(block.data, block.bytes);
 }
 
 void PlannedArena::restart() {

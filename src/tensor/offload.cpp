@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -172,48 +173,78 @@ class FileOffloadStore final : public OffloadStore {
   std::jthread worker_;
 };
 
+/// A value goes to the host in the stream copy_out and on to the host's store when the next one goes, or is
+/// waited for: its copy has the time of the kernels between the two. It comes back in the stream copy_in.
 class DeviceOffloadStore final : public OffloadStore {
  public:
   DeviceOffloadStore(Device& device, std::unique_ptr<OffloadStore> host)
       : device_(device), host_(std::move(host)) {}
+  ~DeviceOffloadStore() override {
+    if (leaving_) device_.synchronize(leaving_->arrives);
+  }
 
   Handle write(const void* data, int64_t bytes) override {
-    Buffer copy(bytes);
-    device_.download(copy.data(), data, bytes);
-    const Handle handle = host_->write(copy.data(), bytes);
-    moving_.emplace(handle, Moving{std::move(copy), bytes, nullptr});
-    bytes_[handle] = bytes;
+    hand_on();
+    const Handle handle = next_++;
+    Entry& e = entries_[handle];
+    e.copy = Buffer(bytes);
+    e.bytes = bytes;
+    device_.wait(StreamRole::copy_out, device_.record(StreamRole::compute));
+    device_.begin_download(e.copy.data(), data, bytes, StreamRole::copy_out);
+    leaving_ = Leaving{handle, device_.record(StreamRole::copy_out)};
     return handle;
   }
   void read(Handle handle, void* data) override {
-    const int64_t bytes = bytes_.at(handle);
-    Moving& m = moving_[handle] = {Buffer(bytes), bytes, data};
-    host_->read(handle, m.copy.data());
+    Entry& e = entries_.at(handle);
+    e.copy = Buffer(e.bytes);
+    e.to = data;
+    e.may_arrive = device_.record(StreamRole::compute);
+    host_->read(e.stored, e.copy.data());
   }
   void wait(Handle handle) override {
-    host_->wait(handle);
-    const auto at = moving_.find(handle);
-    if (at == moving_.end()) return;
-    const Moving& m = at->second;
-    if (m.to != nullptr) device_.upload(m.to, m.copy.data(), m.bytes);
-    moving_.erase(at);
+    if (leaving_ && leaving_->handle == handle) hand_on();
+    Entry& e = entries_.at(handle);
+    host_->wait(e.stored);
+    if (e.to != nullptr) {
+      device_.wait(StreamRole::copy_in, e.may_arrive);
+      device_.upload(e.to, e.copy.data(), e.bytes, StreamRole::copy_in);
+      device_.wait(StreamRole::compute, device_.record(StreamRole::copy_in));
+      e.to = nullptr;
+    }
+    e.copy = {};
   }
   void forget(Handle handle) override {
-    host_->forget(handle);
-    moving_.erase(handle);
-    bytes_.erase(handle);
+    if (leaving_ && leaving_->handle == handle) hand_on();
+    host_->forget(entries_.at(handle).stored);
+    entries_.erase(handle);
   }
 
  private:
-  /// What the host's store is copying.
-  struct Moving {
-    Buffer copy;
+  struct Entry {
+    Buffer copy;  ///< what the device or the host's store is copying
     int64_t bytes = 0;
+    Handle stored = -1;  ///< of the host's store
     void* to = nullptr;  ///< on the device, where it is read back
+    Event may_arrive;    ///< nothing uses the memory at `to` any more that had it before
   };
+  struct Leaving {
+    Handle handle;
+    Event arrives;
+  };
+
+  /// Gives the host's store what is leaving the device.
+  void hand_on() {
+    if (!leaving_) return;
+    device_.synchronize(leaving_->arrives);
+    Entry& e = entries_.at(leaving_->handle);
+    e.stored = host_->write(e.copy.data(), e.bytes);
+    leaving_.reset();
+  }
+
   Device& device_;
-  std::map<Handle, Moving> moving_;
-  std::map<Handle, int64_t> bytes_;
+  std::map<Handle, Entry> entries_;
+  std::optional<Leaving> leaving_;
+  Handle next_ = 0;
   std::unique_ptr<OffloadStore> host_;  ///< last: it ends what it copies before that memory goes
 };
 

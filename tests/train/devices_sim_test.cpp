@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <map>
 
 #include "comm/threads.h"
 #include "device/sim/sim_device.h"
+#include "support/sim_orders.h"
 #include "support/tape_pass.h"
 #include "support/tiny_run.h"
 #include "tensor/offload.h"
@@ -29,13 +33,16 @@ class SimModels : public AnyKernel, public ::testing::WithParamInterface<std::st
 TEST_P(SimModels, HaveTheGradientsOfTheCpu) {
   const auto model = small_model(GetParam(), Precision::f32());
   const Pass cpu = pass(*model, {});
-  HeapArena arena(sim_device());
-  const int64_t downloads = sim_device().counters().downloads;
-  const Pass sim = pass(*model, {.device = DeviceKind::sim}, HeadMode::store, &arena);
-  EXPECT_GT(sim_device().counters().downloads, downloads + 100);
-  EXPECT_EQ(sim.gradients, cpu.gradients);
-  EXPECT_EQ(sim.peak, cpu.peak);
-  EXPECT_EQ(sim.live_after, 0);
+  for (const SimOrder& order : kSimOrders) {
+    const InSimOrder in_order(order);
+    HeapArena arena(sim_device());
+    const int64_t downloads = sim_device().counters().downloads;
+    const Pass sim = pass(*model, {.device = DeviceKind::sim}, HeadMode::store, &arena);
+    EXPECT_GT(sim_device().counters().downloads, downloads + 100);
+    EXPECT_EQ(sim.gradients, cpu.gradients) << sim_order_text(order);
+    EXPECT_EQ(sim.peak, cpu.peak);
+    EXPECT_EQ(sim.live_after, 0);
+  }
 }
 
 TEST_P(SimModels, HaveThemWhateverIsRecomputedOrOffloaded) {
@@ -44,14 +51,17 @@ TEST_P(SimModels, HaveThemWhateverIsRecomputedOrOffloaded) {
   const TempDir folder;
   const auto store = device_offload_store(sim_device(), file_offload_store(folder.path()));
   for (const NamedPolicy& policy :
-       {NamedPolicy({"activation", "add_norm"}, {}), NamedPolicy({}, {"attention/", "mlp/"})}) {
-    HeapArena arena(sim_device());
-    TapeOptions options{.device = DeviceKind::sim};
-    options.policy = &policy;
-    options.offload_store = store.get();
-    EXPECT_EQ(pass(*model, options, HeadMode::gradient, &arena).gradients, cpu.gradients);
-    EXPECT_EQ(arena.live_bytes(), 0);
-  }
+       {NamedPolicy({"activation", "add_norm"}, {}), NamedPolicy({}, {"attention/", "mlp/"})})
+    for (const SimOrder& order : kSimOrders) {
+      const InSimOrder in_order(order);
+      HeapArena arena(sim_device());
+      TapeOptions options{.device = DeviceKind::sim};
+      options.policy = &policy;
+      options.offload_store = store.get();
+      EXPECT_EQ(pass(*model, options, HeadMode::gradient, &arena).gradients, cpu.gradients)
+          << sim_order_text(order);
+      EXPECT_EQ(arena.live_bytes(), 0);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SimModels, ::testing::ValuesIn(small_model_names()), [](const auto& info) {
@@ -59,6 +69,92 @@ INSTANTIATE_TEST_SUITE_P(All, SimModels, ::testing::ValuesIn(small_model_names()
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+/// What a store of offloaded values may forget.
+enum class Mistake { none, leaves_early, given_back_early, lands_early };
+
+/// Keeps offloaded values of the simulated device in memory, with one mistake.
+class MistakenStore final : public OffloadStore {
+ public:
+  explicit MistakenStore(Mistake mistake) : mistake_(mistake) {}
+  Handle write(const void* data, int64_t bytes) override {
+    Entry& e = entries_[next_];
+    e.bytes.resize(static_cast<size_t>(bytes));
+    if (mistake_ != Mistake::leaves_early)
+      device_.wait(StreamRole::copy_out, device_.record(StreamRole::compute));
+    device_.begin_download(e.bytes.data(), data, bytes, StreamRole::copy_out);
+    e.left = device_.record(StreamRole::copy_out);
+    return next_++;
+  }
+  void read(Handle handle, void* data) override {
+    entries_.at(handle).to = data;
+    device_.wait(StreamRole::copy_in, device_.record(StreamRole::compute));
+  }
+  void wait(Handle handle) override {
+    const Entry& e = entries_.at(handle);
+    if (e.to == nullptr) {
+      if (mistake_ != Mistake::given_back_early) device_.synchronize(e.left);
+      return;
+    }
+    device_.upload(e.to, e.bytes.data(), static_cast<int64_t>(e.bytes.size()), StreamRole::copy_in);
+    if (mistake_ != Mistake::lands_early)
+      device_.wait(StreamRole::compute, device_.record(StreamRole::copy_in));
+  }
+  void forget(Handle handle) override {
+    device_.synchronize(entries_.at(handle).left);
+    entries_.erase(handle);
+  }
+
+ private:
+  struct Entry {
+    std::vector<char> bytes;
+    Event left;
+    void* to = nullptr;
+  };
+  Mistake mistake_;
+  Device& device_ = sim_device();
+  std::map<Handle, Entry> entries_;
+  Handle next_ = 0;
+};
+
+/// The gradients of a pass with offloaded values.
+std::vector<std::string> offloaded_pass(Mistake mistake, Model& model) {
+  const NamedPolicy policy({}, {"attention/", "mlp/"});
+  MistakenStore store(mistake);
+  HeapArena arena(sim_device());
+  TapeOptions options{.device = DeviceKind::sim};
+  options.policy = &policy;
+  options.offload_store = &store;
+  return pass(model, options, HeadMode::store, &arena).gradients;
+}
+
+/// A value may leave in a destructor, where an error ends the program.
+void end_with_fault(Mistake mistake, Model& model) {
+  try {
+    offloaded_pass(mistake, model);
+  } catch (const InternalError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    std::abort();
+  }
+}
+
+class SimStreamsDeathTest : public AnyKernel {};
+
+TEST_F(SimStreamsDeathTest, AForgottenWaitInAModelIsFoundAndNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto model = small_model("llama", Precision::f32());
+  const std::vector<std::string> cpu = pass(*model, {}).gradients;
+  for (const SimOrder& order : kSimOrders) {
+    const InSimOrder in_order(order);
+    EXPECT_EQ(offloaded_pass(Mistake::none, *model), cpu) << sim_order_text(order);
+    EXPECT_DEATH(end_with_fault(Mistake::leaves_early, *model),
+                 "stream copy_out would read .+ stream compute .+ of op '.+'");
+    EXPECT_DEATH(end_with_fault(Mistake::given_back_early, *model),
+                 "given back before the read that stream copy_out .+ of op '.+'");
+    EXPECT_DEATH(end_with_fault(Mistake::lands_early, *model),
+                 "stream compute would read .+ the write that stream copy_in .+ of category 'restored'");
+  }
+}
 
 /// The tiny run, which has samples, validation and checkpoints.
 class SimRuns : public AnyKernel {
@@ -83,8 +179,12 @@ class SimRuns : public AnyKernel {
   }
   void expect_the_cpus_bits(const std::string& name, const std::vector<std::string>& options, int ranks) {
     run(DeviceKind::cpu, name + "-cpu", options, ranks);
-    run(DeviceKind::sim, name + "-sim", options, ranks);
-    EXPECT_EQ(difference(folder_ / (name + "-cpu"), folder_ / (name + "-sim")), "") << name;
+    for (const SimOrder& order : kSimOrders) {
+      const InSimOrder in_order(order);
+      const std::string sim = name + "-" + sim_order_text(order);
+      run(DeviceKind::sim, sim, options, ranks);
+      EXPECT_EQ(difference(folder_ / (name + "-cpu"), folder_ / sim), "") << sim;
+    }
   }
 
   TempDir folder_;

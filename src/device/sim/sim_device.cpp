@@ -1,99 +1,52 @@
 // See sim_device.h.
 #include "device/sim/sim_device.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <array>
-#include <csignal>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/round.h"
 #include "device/memory/pages.h"
+#include "device/sim/sim_names.h"
+#include "device/sim/sim_streams.h"
 
 namespace ingot {
 namespace {
 
-/// What some addresses hold, as messages say it.
-struct MemoryName {
-  std::atomic<const char*> begin = nullptr;
-  std::atomic<int64_t> bytes = 0;
-  std::atomic<const char*> owner = nullptr, slot = nullptr;
-};
-
-/// The newest names, for the signal handler, which may not lock. A step of a small model has fewer tensors.
-constexpr size_t kNames = 1 << 14;
-std::array<MemoryName, kNames> memory_names;
-std::atomic<size_t> names_given = 0;
-
-/// All addresses of the device lie in one range, so that the handler knows them.
+/// All addresses of the device lie in one range.
 constexpr int64_t kAddresses = int64_t{1} << 40;
-std::atomic<const char*> first_address = nullptr;
+constexpr int kNothing = 0xff;  ///< the bytes of memory that nobody wrote
 
-/// Text in a buffer of fixed size: a signal handler may not allocate.
-class Text {
- public:
-  Text& operator<<(const char* text) {
-    while (*text != 0 && size_ < text_.size()) text_[size_++] = *text++;
-    return *this;
-  }
-  Text& operator<<(int64_t number) {
-    std::array<char, 24> digits{};
-    size_t n = digits.size() - 1;
-    do {
-      digits[--n] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number != 0);
-    return *this << digits.data() + n;
-  }
-  void write() const { [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text_.data(), size_); }
-
- private:
-  std::array<char, 512> text_{};
-  size_t size_ = 0;
+/// What an Event of this device holds.
+struct Moment {
+  SimStreams* of;
+  SimClock clock;
 };
-
-/// Only calls that are safe in a signal handler.
-void end_on_host_access(int number, siginfo_t* info, void*) {
-  const auto* at = static_cast<const char*>(info->si_addr);
-  const char* const first = first_address;
-  ::signal(number, SIG_DFL);  // the instruction runs again, and the signal ends the program
-  if (first == nullptr || at < first || at >= first + kAddresses) return;
-  Text text;
-  text << "error: host code touched memory of device 'sim'";
-  const size_t given = names_given;
-  for (size_t back = 1; back <= given && back <= kNames; ++back) {
-    const MemoryName& name = memory_names[(given - back) % kNames];
-    const char* const begin = name.begin;
-    if (at < begin || at >= begin + name.bytes) continue;
-    text << ": byte " << at - begin << " of " << name.bytes << ", '" << name.slot << "' of op '" << name.owner
-         << "'";
-    break;
-  }
-  text << "\nhint: copy the tensor to the host with HostCopy (tensor/host_copy.h)\n";
-  text.write();
-}
 
 class SimDevice final : public Device {
  public:
   SimDevice() {
     first_ = static_cast<char*>(reserve_addresses(kAddresses, false));
     next_ = first_;
-    first_address = first_;
-    struct sigaction action {};
-    action.sa_sigaction = end_on_host_access;
-    action.sa_flags = SA_SIGINFO;
-    ::sigaction(SIGSEGV, &action, nullptr);
+    watch_sim_addresses(first_, kAddresses);
+    if (const char* const order = std::getenv("INGOT_SIM"); order != nullptr) order_ = sim_order_of(order);
   }
   DeviceKind kind() const override { return DeviceKind::sim; }
 
   void* allocate(int64_t bytes) override {
     if (bytes == 0) return nullptr;
     void* const memory = system_allocate(bytes);
-    std::memset(memory, 0xff, static_cast<size_t>(bytes));
+    std::memset(memory, kNothing, static_cast<size_t>(bytes));
     const std::lock_guard lock(mutex_);
     // A page between blocks belongs to none of them. Addresses are not used twice: what reads a block that
     // was released is found, too.
@@ -111,32 +64,79 @@ class SimDevice final : public Device {
     const std::lock_guard lock(mutex_);
     const auto at = blocks_.find(static_cast<char*>(address));
     INGOT_CHECK(at != blocks_.end() && at->second.bytes == bytes, "no block of {} bytes", bytes);
+    require_over(at->first, bytes);
+    SimStreams& mine = streams();
+    mine.synchronize(mine.now(StreamRole::compute));
+    forget_given_back(at->first, bytes);
     system_release(at->second.data, bytes);
     blocks_.erase(at);
   }
 
-  void upload(void* to, const void* from, int64_t bytes) override {
+  void upload(void* to, const void* from, int64_t bytes, StreamRole stream) override {
     if (bytes == 0) return;
-    std::memcpy(memory_at(to, bytes), from, static_cast<size_t>(bytes));
+    const std::lock_guard lock(mutex_);
+    char* const memory = memory_at(to, bytes);
+    const auto* const first = static_cast<const char*>(from);
+    std::vector<char> copy(first, first + bytes);
+    add(stream, to, bytes, true,
+        [memory, copy = std::move(copy)] { std::memcpy(memory, copy.data(), copy.size()); });
     ++counters_.uploads;
     counters_.uploaded_bytes += bytes;
   }
 
-  void download(void* to, const void* from, int64_t bytes) override {
+  void begin_download(void* to, const void* from, int64_t bytes, StreamRole stream) override {
     if (bytes == 0) return;
-    std::memcpy(to, memory_at(from, bytes), static_cast<size_t>(bytes));
+    const std::lock_guard lock(mutex_);
+    const char* const memory = memory_at(from, bytes);
+    const auto size = static_cast<size_t>(bytes);
+    std::memset(to, kNothing, size);  // for those that do not wait
+    add(stream, from, bytes, false, [=] { std::memcpy(to, memory, size); });
     ++counters_.downloads;
     counters_.downloaded_bytes += bytes;
   }
 
+  Event record(StreamRole stream) override {
+    const std::lock_guard lock(mutex_);
+    return {std::make_shared<Moment>(Moment{&streams(), streams().now(stream)})};
+  }
+  void wait(StreamRole stream, const Event& event) override {
+    const std::lock_guard lock(mutex_);
+    const Moment& moment = moment_of(event);
+    INGOT_CHECK(moment.of == &streams(), "an event of another thread's streams");
+    streams().wait(stream, moment.clock);
+  }
+  void synchronize(const Event& event) override {
+    const std::lock_guard lock(mutex_);
+    const Moment& moment = moment_of(event);
+    INGOT_CHECK(moment.of == &streams(), "an event of another thread's streams");
+    streams().synchronize(moment.clock);
+    ++counters_.synchronizations;
+  }
+
+  void begin_use(void* memory, int64_t bytes, const char* category) override {
+    const std::lock_guard lock(mutex_);
+    forget_given_back(static_cast<char*>(memory), bytes);
+    name_sim_memory(memory, bytes, nullptr, category);
+  }
+  void end_use(void* memory, int64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    char* const address = static_cast<char*>(memory);
+    require_over(address, bytes);
+    char* const data = memory_at(memory, bytes);
+    add(StreamRole::compute, memory, bytes, true,
+        [=] { std::memset(data, kNothing, static_cast<size_t>(bytes)); });
+    given_back_[address] = address + bytes;
+  }
+
   void name_memory(const void* memory, int64_t bytes, const char* owner, const char* slot) override {
     const std::lock_guard lock(mutex_);
-    MemoryName& name = memory_names[names_given % kNames];
-    name.begin = static_cast<const char*>(memory);
-    name.bytes = bytes;
-    name.owner = owner;
-    name.slot = slot;
-    ++names_given;
+    name_sim_memory(memory, bytes, owner, slot);
+  }
+
+  void set_order(const SimOrder& order) {
+    const std::lock_guard lock(mutex_);
+    order_ = order;
+    for (auto& [thread, streams] : streams_) streams.set_order(order.late, order.seed);
   }
 
  private:
@@ -146,9 +146,55 @@ class SimDevice final : public Device {
     int64_t bytes;
   };
 
+  /// Those of the calling thread.
+  SimStreams& streams() {
+    return streams_.try_emplace(std::this_thread::get_id(), order_.late, order_.seed).first->second;
+  }
+
+  static const Moment& moment_of(const Event& event) {
+    INGOT_CHECK(event.moment != nullptr, "an event that was not recorded");
+    return *static_cast<const Moment*>(event.moment.get());
+  }
+
+  void add(StreamRole stream, const void* address, int64_t bytes, bool writes, std::function<void()> run) {
+    const auto* const begin = static_cast<const char*>(address);
+    const auto after = given_back_.upper_bound(const_cast<char*>(begin) + bytes - 1);
+    INGOT_CHECK(after == given_back_.begin() || std::prev(after)->second <= begin,
+                "stream {} would {} memory of device 'sim' that was given back: {}", name_of(stream),
+                writes ? "write" : "read", describe_sim_memory(begin));
+    require_no_other_thread(begin, bytes);
+    streams().add(stream, {begin, bytes, writes}, std::move(run));
+  }
+
+  /// While an exception passes, destructors give back what streams still use. Then this waits.
+  void require_over(const char* begin, int64_t bytes) {
+    require_no_other_thread(begin, bytes);
+    if (std::uncaught_exceptions() > 0) streams().run_all();
+    streams().require_over(begin, bytes);
+  }
+  /// Threads do not wait for each other's streams.
+  void require_no_other_thread(const char* begin, int64_t bytes) {
+    for (const auto& [thread, each] : streams_)
+      INGOT_CHECK(thread == std::this_thread::get_id() || !each.has_work_on(begin, bytes),
+                  "another thread's work on memory of device 'sim' is not over: {}",
+                  describe_sim_memory(begin));
+  }
+
+  /// An arena uses these bytes again, or they are gone.
+  void forget_given_back(char* begin, int64_t bytes) {
+    char* const end = begin + bytes;
+    for (auto at = given_back_.lower_bound(end); at != given_back_.begin();) {
+      --at;
+      const auto [first, last] = *at;
+      if (last <= begin) break;
+      at = given_back_.erase(at);
+      if (end < last) at = given_back_.emplace(end, last).first;
+      if (first < begin) at = given_back_.emplace(first, begin).first;
+    }
+  }
+
   /// Where the bytes behind an address of the device are.
   char* memory_at(const void* address, int64_t bytes) {
-    const std::lock_guard lock(mutex_);
     const auto* const at = static_cast<const char*>(address);
     auto block = blocks_.upper_bound(const_cast<char*>(at));
     INGOT_CHECK(block != blocks_.begin(), "an address of another device, or one that was released");
@@ -161,15 +207,39 @@ class SimDevice final : public Device {
   }
 
   std::mutex mutex_;
+  SimOrder order_;
   char *first_ = nullptr, *next_ = nullptr;
-  std::map<char*, Memory> blocks_;  ///< by address
+  std::map<char*, Memory> blocks_;     ///< by address
+  std::map<char*, char*> given_back_;  ///< first byte, end: what arenas hold and nobody uses
+  std::map<std::thread::id, SimStreams> streams_;
 };
+
+SimDevice& the_sim_device() {
+  static SimDevice& device = *new SimDevice;  // never destroyed: others may release memory later
+  return device;
+}
 
 }  // namespace
 
 Device& sim_device() {
-  static SimDevice& device = *new SimDevice;  // never destroyed: others may release memory later
-  return device;
+  return the_sim_device();
+}
+
+void set_sim_order(const SimOrder& order) {
+  the_sim_device().set_order(order);
+}
+
+SimOrder sim_order_of(const std::string& text) {
+  constexpr std::string_view kAsync = "async,";
+  if (text == "ordered") return {};
+  SimOrder order{.late = true};
+  const char* const end = text.data() + text.size();
+  if (text.starts_with(kAsync)) {
+    const auto [at, error] = std::from_chars(text.data() + kAsync.size(), end, order.seed);
+    if (error == std::errc() && at == end) return order;
+  }
+  throw Error(fmt::format("INGOT_SIM is '{}', expected 'ordered' or 'async,SEED'", text),
+              "for example INGOT_SIM=async,1");
 }
 
 }  // namespace ingot

@@ -1,0 +1,28 @@
+// The orders in which tests let the work of the simulated device run.
+#pragma once
+#include <gtest/gtest.h>
+
+#include "device/sim/sim_device.h"
+
+namespace ingot::test {
+
+/// At once, and late with three seeds.
+inline const SimOrder kSimOrders[] = {{}, {true, 1}, {true, 2}, {true, 3}};
+
+inline std::string sim_order_text(const SimOrder& order) {
+  return order.late ? "async" + std::to_string(order.seed) : "ordered";
+}
+inline std::string sim_order_name(const ::testing::TestParamInfo<SimOrder>& info) {
+  return sim_order_text(info.param);
+}
+
+/// The order of the process while this lives.
+class InSimOrder {
+ public:
+  explicit InSimOrder(const SimOrder& order) { set_sim_order(order); }
+  ~InSimOrder() { set_sim_order({}); }
+  InSimOrder(const InSimOrder&) = delete;
+  InSimOrder& operator=(const InSimOrder&) = delete;
+};
+
+}  // namespace ingot::test
