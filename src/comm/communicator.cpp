@@ -37,7 +37,9 @@ void Pending::wait() {
   if (state == nullptr) return;
   const double begin = listener != nullptr ? monotonic_seconds() : 0;
   state->wait();
-  if (listener != nullptr) listener->callback_(begin, monotonic_seconds());
+  if (listener == nullptr) return;
+  const double end = monotonic_seconds();
+  for (const WaitListener* l = listener; l != nullptr; l = l->previous_) l->callback_(begin, end);
 }
 
 std::string CommRequest::str() const {

@@ -64,7 +64,7 @@ class Pending {
 };
 
 /// While it lives, calls `callback` after every wait of its thread for other ranks, with begin and end of the
-/// wait by monotonic_seconds(). Only the newest listener of a thread is called.
+/// wait by monotonic_seconds(). Listeners of a thread are all called, the newest first.
 class WaitListener {
  public:
   explicit WaitListener(std::function<void(double begin, double end)> callback);

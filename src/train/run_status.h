@@ -26,7 +26,7 @@ class RunStatus {
     int64_t step = 0;
     double seconds = 0;       ///< of the step, the wait for data included
     double wait_seconds = 0;  ///< for data
-    double busy_seconds = 0;  ///< without the waits for data and for other ranks
+    double busy_seconds = 0;  ///< without the waits for data and for other ranks; 0: no measure of the rank
     bool spike = false;       ///< its loss is far above the mean
   };
   void done(const Step& step);

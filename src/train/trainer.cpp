@@ -170,6 +170,7 @@ void Trainer::open_outputs() {
   const std::string& folder = recipe().run.folder;
   open_checkpoints();
   digests_ = std::make_unique<RunDigests>(fs_, *engine_, folder, step());
+  rank_log_ = std::make_unique<RankLog>(fs_, ranks_.groups().world(), folder, step());
   if (!leads()) return;
   keep_with_run(fs_, recipe(), *data_);
   drop_samples_after(fs_, folder + "/" + run_files::kSamples, step());
@@ -189,7 +190,7 @@ TrainResult Trainer::run() {
   open_outputs();
   if (step() > 0 && leads()) log::info("resuming at step {} of {}", step(), total);
   log_.emplace(recipe().run.log_every, total, started_);
-  bool continues = agree_to_continue(interrupted);
+  bool continues = agree_to_continue(interrupted, false).continues;
   while (step() < total && continues) {
     begin_steps();
     continues = run_batch_size();
@@ -197,6 +198,7 @@ TrainResult Trainer::run() {
   log::set_status("");
   finish_save();
   if (leads()) metrics_->sync();
+  rank_log_->sync();
   const bool ended = clock_.ended_by(recipe().phases) != nullptr;
   record_predictions(true);
   result_.finished = step() == total || ended;
@@ -270,7 +272,11 @@ MetricRow Trainer::train_step() {
     judge(stats, batch, norm);
   };
   const double roofline_seconds = level_plan().roofline_seconds;
-  const StepOutcome outcome = engine_->step(batch, call);
+  double waited = 0;  // for other ranks
+  const StepOutcome outcome = [&] {
+    const WaitListener listener([&](double from, double to) { waited += to - from; });
+    return engine_->step(batch, call);
+  }();
   const double seconds = monotonic_seconds() - begin + wait_seconds;
   require_finite_weights(call.lr);
   enter(StepPart::records);
@@ -283,12 +289,13 @@ MetricRow Trainer::train_step() {
                       wait_seconds,
                       roofline_seconds,
                       std::exchange(save_seconds_, std::nullopt)};
+  const double busy = seconds - wait_seconds - waited;
   if (status_ != nullptr) {
-    double waited = wait_seconds;
-    if (const auto waits = profile_.find("waiting"); waits != profile_.end())
-      for (const double s : waits->second.seconds) waited += s;
-    status_->done({step(), seconds, wait_seconds, seconds - waited, state_->watch().spike_steps() > 0});
+    // Stages of a pipeline do different work: a longer time does not make a slow rank.
+    const double shown = recipe().parallel.pipeline == 1 ? busy : 0;
+    status_->done({step(), seconds, wait_seconds, shown, state_->watch().spike_steps() > 0});
   }
+  if (rank_log_) rank_log_->add(busy, waited, wait_seconds);
   MetricRow row;
   row.step = step();
   if (leads()) {  // who alone writes it
@@ -313,13 +320,16 @@ bool Trainer::after_step(MetricRow& row) {
     if (leads()) log::info("step {}: {}", step(), scores);
   }
   const bool at_target = ends_at_target(row);
+  bool logged = false;
   if (leads()) {
     metrics_->write(row);
     events_->write(row);
-    log_row(row);
+    logged = log_row(row);
   }
-  const bool continues = agree_to_continue(interrupted || at_target);
+  const Agreement agreed = agree_to_continue(interrupted || at_target, logged);
+  const bool continues = agreed.continues;
   digests_->end_step(step(), saves || !continues);
+  if (agreed.logged || saves || !continues) rank_log_->end_window(step());
   if (leads()) live_report_->update();
   if (due(recipe().samples.every)) write_samples();
   // Before the last save, after which the run counts as finished and a resume touches nothing; run() adds
@@ -451,24 +461,17 @@ void Trainer::write_samples() {
   }
 }
 
-void Trainer::log_row(const MetricRow& row) {
-  const bool due = log_->add(row, monotonic_seconds());
-  const std::string line = step_line(row, recipe().total_steps(), log_->left(step()));
-  log::set_status(due ? "" : line);
-  if (due) log::info("{}", line);
-}
-
-bool Trainer::agree_to_continue(bool stop) {
+Trainer::Agreement Trainer::agree_to_continue(bool stop, bool logged) {
   Communicator& world = ranks_.groups().world();
-  int32_t votes[3] = {stop, checkpoints_->written(), leads() && folder_is_gone()};
-  const Tensor t = Tensor::of(votes, {3});
+  int32_t votes[4] = {stop, checkpoints_->written(), leads() && folder_is_gone(), logged};
+  const Tensor t = Tensor::of(votes, {4});
   if (world.size() > 1) world.all_reduce(t, t).wait();
   if (votes[2] > 0)
     throw Error(fmt::format("the run folder '{}' is gone: it was deleted or moved before the end of step {}",
                             recipe().run.folder, step()),
                 "if it was moved, move it back; the same command then resumes");
   if (world.size() > 1 && votes[1] == world.size()) end_save();
-  return votes[0] == 0;
+  return {votes[0] == 0, votes[3] > 0};
 }
 
 bool Trainer::folder_is_gone() {

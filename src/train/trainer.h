@@ -15,6 +15,7 @@
 #include "report/run_record.h"
 #include "report/tensorboard.h"
 #include "train/preflight.h"
+#include "train/rank_log.h"
 #include "train/run_accuracy.h"
 #include "train/run_digests.h"
 #include "train/run_samples.h"
@@ -129,12 +130,16 @@ class Trainer {
   [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
   void validate_sources(MetricRow& row, bool complete);
   void write_samples();
-  void log_row(const MetricRow& row);
-  /// False if any rank wants to stop. Also makes a save that all ranks have written a checkpoint. Throws
-  /// Error where the run folder is gone.
-  bool agree_to_continue(bool stop);
+  struct Agreement {
+    bool continues = true;  ///< no rank wants to stop
+    bool logged = false;    ///< the leading rank has logged the step
+  };
+  /// Also makes a save that all ranks have written a checkpoint. Throws Error where the run folder is gone.
+  Agreement agree_to_continue(bool stop, bool logged);
   bool folder_is_gone();
   // trainer_record.cpp:
+  /// Whether the row got a line of the log.
+  bool log_row(const MetricRow& row);
   RunRecord::Start this_start() const;
   void write_record();
   /// What was predicted beside what was measured, in run.json and, if `says`, in the log. Collective.
@@ -172,6 +177,7 @@ class Trainer {
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<LiveReport> live_report_;
   std::unique_ptr<RunDigests> digests_;
+  std::unique_ptr<RankLog> rank_log_;
   RunStatus* status_ = nullptr;
   RunObserver* observer_ = nullptr;
   Preflight plan_;

@@ -1,4 +1,4 @@
-// What a run writes about itself: run.json, with an entry for this start. See trainer.h.
+// What a run says about itself: run.json with an entry for this start, and lines of the log. See trainer.h.
 #include <algorithm>
 #include <iterator>
 
@@ -59,6 +59,15 @@ void Trainer::write_record() {
   record.set("kernels", "fingerprint", kernel_set_fingerprint());
   record.set_config(to_node(recipe()));
   record_start(fs_, recipe().run.folder, record, this_start(), renamed_recipe_keys());
+}
+
+bool Trainer::log_row(const MetricRow& row) {
+  const bool due = log_->add(row, monotonic_seconds());
+  const std::string line = step_line(row, recipe().total_steps(), log_->left(step()));
+  log::set_status(due ? "" : line);
+  if (!due) return false;
+  log::info("{}", line);
+  return true;
 }
 
 void Trainer::record_predictions(bool says) {

@@ -29,6 +29,7 @@ int64_t Trainer::saves_to_come() const {
 void Trainer::save(const std::string& protection) {
   if (leads()) metrics_->sync();
   digests_->sync();
+  rank_log_->sync();
   enter(StepPart::save);
   const double begin = monotonic_seconds();
   end_save();

@@ -13,6 +13,7 @@
 #include "support/killer.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
+#include "train/rank_lines.h"
 #include "train/trainer.h"
 
 namespace ingot::test::killed_resume_test {
@@ -53,11 +54,21 @@ class Resume : public ::testing::Test {
     const ProcessResult resumed = run(name, "none");
     EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
     EXPECT_EQ(difference(path("whole"), path(name)), "");
+    expect_every_step_once(path(name));
     fs::remove_all(path(name));
     const std::string mark = "killed in ";
     const size_t at = killed.output.rfind(mark);
     if (at == std::string::npos) return "nothing";
     return killed.output.substr(at + mark.size(), killed.output.find('\n', at) - at - mark.size());
+  }
+  /// In the windows of ranks.jsonl.
+  static void expect_every_step_once(const std::string& run) {
+    int64_t done = 0;
+    for (const RankTimes& t : read_rank_times(real_file_system(), run + "/" + kRanksFile)) {
+      EXPECT_EQ(t.step - t.steps, done);
+      done = t.step;
+    }
+    EXPECT_EQ(done, 24);
   }
 
   static inline std::unique_ptr<TempDir> folder_;
