@@ -12,10 +12,13 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <thread>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/guard_metrics.h"
+#include "apps/metrics_option.h"
 #include "base/clock.h"
 #include "base/folder_lock.h"
 #include "base/log.h"
@@ -26,6 +29,7 @@
 #include "guard/local_adaptor.h"
 #include "guard/scenario_run.h"
 #include "report/table.h"
+#include "serve/metrics_server.h"
 
 namespace ingot::guard {
 namespace {
@@ -96,21 +100,32 @@ std::unique_ptr<Adaptor> adaptor_of(const JobFile& job, double begin) {
   return std::make_unique<LocalAdaptor>(job.run, job.command, test, begin);
 }
 
-int guard_job(const std::string& path) {
+int guard_job(const std::string& path, const std::string& metrics_address) {
   const JobFile job = load_config<JobFile>(path);
   const std::vector<Rule> rules = load_rules(job.rules);
   const std::string folder = guard_folder(job.run);
   const FolderLock lock(folder, "guard");
   const std::unique_ptr<Adaptor> adaptor = adaptor_of(job, clock_begin(folder));
   FileStore store(real_file_system(), folder);
+  GuardMetrics metrics;
+  std::optional<serve::MetricsServer> server;
+  if (!metrics_address.empty()) {
+    server.emplace(metrics_address, [&] { return metrics.text(); });
+    log::info("metrics for Prometheus: {}", server->url());
+  }
   struct sigaction action {};
   action.sa_handler = end_guard;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
   Guard guard({rules, job.guard_scope(), job.stop_seconds}, *adaptor, store);
-  guard.on_entry(print_entry);
+  for (const Entry& e : store.entries()) metrics.count(e);
+  guard.on_entry([&](const Entry& e) {
+    print_entry(e);
+    metrics.count(e);
+  });
   double kept = monotonic_seconds();
   while (!guard.finished() && asked_to_end == 0) {
     guard.tick();
+    metrics.publish(guard);
     if (monotonic_seconds() - kept > 10) {
       store.keep(guard.books());
       kept = monotonic_seconds();
@@ -237,6 +252,8 @@ static void add_commands(CLI::App& app, int& code) {
   ch->callback([checked, &code] { code = check(*checked); });
   auto job = std::make_shared<std::string>();
   c->add_option("job", *job, "file that describes the job (TOML)");
+  auto metrics = std::make_shared<std::string>();
+  add_metrics_option(*c, *metrics);
   CLI::App* s = c->add_subcommand("simulate", "the rules against a simulated cluster and its faults");
   auto o = std::make_shared<SimulateArguments>();
   s->add_option("scenario", o->scenario, "scenario file (TOML)");
@@ -261,10 +278,10 @@ static void add_commands(CLI::App& app, int& code) {
   auto explained = std::make_shared<std::string>();
   ex->add_option("job", *explained, "file that describes the job (TOML)")->required();
   ex->callback([explained, &code] { code = explain(*explained); });
-  c->callback([c, job, &code] {
+  c->callback([c, job, metrics, &code] {
     if (!c->get_subcommands().empty()) return;
     if (job->empty()) throw UsageError("there is no job", "ingot guard job.toml, or ingot help guard");
-    code = guard_job(*job);
+    code = guard_job(*job, *metrics);
   });
 }
 

@@ -15,18 +15,22 @@
 #include "apps/checks.h"
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "apps/metrics_option.h"
 #include "base/invocation.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/terminal_text.h"
+#include "comm/agree.h"
 #include "comm/launch.h"
 #include "comm/self_test.h"
 #include "plan/run_forecast.h"
+#include "serve/metrics_server.h"
 #include "tape/op.h"
 #include "train/memory_policy.h"
 #include "train/run_failure.h"
 #include "train/run_folder.h"
 #include "train/run_layout.h"
+#include "train/run_metrics.h"
 
 namespace ingot {
 namespace {
@@ -36,7 +40,7 @@ struct RunArguments {
   bool print_config = false, plan_only = false, without_data = false, fresh = false, verify_data = false,
        accept_kernels = false;
   Rewind rewind;
-  std::string kernels = "strict", device, memory;
+  std::string kernels = "strict", device, memory, metrics;
   JsonOption json;
 };
 
@@ -108,7 +112,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
   StartOptions start(o.fresh ? StartMode::fresh : StartMode::resume_or_start);
   start.data = o.verify_data ? DataCheck::everything : DataCheck::changed;
   start.accept_kernels = o.accept_kernels;
-  return run_recipe(recipe, start, o.rewind);
+  return run_recipe(recipe, start, o.rewind, o.metrics);
 }
 
 }  // namespace
@@ -145,9 +149,24 @@ void print_samples(const std::vector<Sample>& samples) {
   std::cout << "\n";
 }
 
+/// Nothing on other ranks than the leading one, or without an address. Where it fails, all ranks do.
+std::unique_ptr<serve::MetricsServer> serve_metrics(const std::string& address, Trainer& trainer,
+                                                    const RunMetrics& metrics) {
+  std::unique_ptr<serve::MetricsServer> server;
+  if (address.empty()) return server;
+  const std::string url = agree(
+      &trainer.engine().ranks().groups().world(), [] { return std::string(); },
+      [&](const auto&) {
+        server = std::make_unique<serve::MetricsServer>(address, [&metrics] { return metrics.text(); });
+        return server->url();
+      });
+  log::info("metrics for Prometheus: {}", url);
+  return server;
+}
+
 /// One rank of a run; rank 0 prints.
 int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world,
-               bool& trains) {
+               const std::string& metrics_address, bool& trains) {
   if (world.ranks() > 1) open_log(recipe, world.rank());
   world.set_limits(comm_limits(recipe.parallel));
   Trainer trainer(real_file_system(), recipe, start, &world, rewind);
@@ -164,6 +183,9 @@ int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& re
     return 0;
   }
   if (trainer.leads()) trainer.expect(forecast_steps(trainer.recipe(), world.ranks(), trainer.plan()));
+  RunMetrics metrics;
+  const auto server = serve_metrics(metrics_address, trainer, metrics);
+  trainer.publish(&metrics);
   catch_interrupts();
   trains = true;
   RunStatus status(real_file_system(), recipe.run.folder, world.rank(), trainer.step(),
@@ -184,10 +206,11 @@ int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& re
   return 0;
 }
 
-int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world) {
+int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewind, World& world,
+             const std::string& metrics) {
   bool trains = false;
   try {
-    return train_rank(recipe, start, rewind, world, trains);
+    return train_rank(recipe, start, rewind, world, metrics, trains);
   } catch (...) {
     record_failure(real_file_system(), recipe.run.folder, world.rank(), world.step(), trains);
     throw;
@@ -196,10 +219,11 @@ int run_rank(const Recipe& recipe, const StartOptions& start, const Rewind& rewi
 
 }  // namespace
 
-int run_recipe(const Recipe& recipe, const StartOptions& start, const Rewind& rewind) {
+int run_recipe(const Recipe& recipe, const StartOptions& start, const Rewind& rewind,
+               const std::string& metrics) {
   const std::unique_ptr<World> world = launch_world();
   int code = 0;
-  world->run([&] { code = run_rank(recipe, start, rewind, *world); });
+  world->run([&] { code = run_rank(recipe, start, rewind, *world, metrics); });
   return code;
 }
 
@@ -234,6 +258,7 @@ void add_run_command(CLI::App& app, int& code) {
   c->add_flag("--accept-kernels", o->accept_kernels,
               "resume a run of a program with other kernels; the rest is then not bit for bit the same");
   c->add_option("--memory", o->memory, "memory limit, e.g. 16GiB: the same as --memory.limit");
+  add_metrics_option(*c, o->metrics);
   c->add_option("--kernels", o->kernels,
                 "strict: fast kernels only; any: allow the slow reference; reference")
       ->capture_default_str();

@@ -21,6 +21,7 @@ class FactTracker {
   double last_progress() const { return last_progress_; }
   /// Speed of now over the usual one; 1: unknown.
   double throughput() const { return throughput_; }
+  JobState job() const { return job_; }
   /// For a guard that continues where another one ended.
   void resume(int64_t start, int64_t highest_step, int64_t idle_restarts, double now);
   int64_t idle_restarts() const { return idle_restarts_; }

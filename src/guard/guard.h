@@ -36,6 +36,8 @@ class Guard {
   bool asks() const { return busy() && plan_.actions[index_] == Action::ask; }
   const Books& books() const { return books_; }
   const std::set<std::string>& excluded() const { return excluded_; }
+  const FactTracker& tracker() const { return tracker_; }
+  double now() const { return now_; }  ///< seconds of its clock at the last look
   /// Called with every entry that it writes.
   void on_entry(std::function<void(const Entry&)> listener) { listener_ = std::move(listener); }
 

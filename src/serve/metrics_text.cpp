@@ -8,24 +8,6 @@
 namespace ingot::serve {
 namespace {
 
-std::string metric(const std::string& name, const char* type, const std::string& help,
-                   const std::string& rows) {
-  return fmt::format("# HELP {} {}\n# TYPE {} {}\n{}", name, help, name, type, rows);
-}
-
-/// A label's value: quotes, backslashes and newlines are escaped.
-std::string label_value(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n')
-      out += "\\n";
-    else
-      out += c;
-  }
-  return out;
-}
-
 /// The word of vLLM for what ended a request.
 const char* reason_word(FinishReason reason) {
   switch (reason) {
@@ -50,21 +32,22 @@ void Histogram::add(double value) {
   sum_ += value;
 }
 
-std::string Histogram::text(const std::string& name, const std::string& help,
-                            const std::string& labels) const {
-  std::string rows;
+void Histogram::add_to(PrometheusPage& page, const std::string& name, const std::string& help,
+                       const MetricLabels& labels) const {
+  page.begin(name, MetricKind::histogram, help);
   int64_t below = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     below += counts_[i];
-    const std::string bound = i < bounds_.size() ? fmt::format("{}", bounds_[i]) : "+Inf";
-    rows += fmt::format("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels, bound, below);
+    MetricLabels bucket = labels;
+    bucket.emplace_back("le", i < bounds_.size() ? fmt::format("{}", bounds_[i]) : "+Inf");
+    page.add(static_cast<double>(below), bucket, "_bucket");
   }
-  rows += fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, sum_, name, labels, below);
-  return metric(name, "histogram", help, rows);
+  page.add(sum_, labels, "_sum");
+  page.add(static_cast<double>(below), labels, "_count");
 }
 
 ServerMetrics::ServerMetrics(std::string model)
-    : labels_("model_name=\"" + label_value(model) + "\""),
+    : labels_{{"model_name", std::move(model)}},
       first_(
           {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640}),
       next_({.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
@@ -93,35 +76,41 @@ void ServerMetrics::add_one(int64_t& count) {
 }
 
 std::string ServerMetrics::text(const EngineStats& e) const {
-  std::string all;
-  const auto one = [&](const char* name, const char* type, const char* help, auto value) {
-    all += metric(name, type, help, fmt::format("{}{{{}}} {}\n", name, labels_, value));
+  PrometheusPage page;
+  const auto one = [&](MetricKind kind, const char* name, const char* help, double value) {
+    page.one(name, kind, help, value, labels_);
   };
-  one("vllm:num_requests_running", "gauge", "Samples with cached tokens.", e.running);
-  one("vllm:num_requests_waiting", "gauge", "Samples that wait for their first token.", e.waiting);
+  const auto count = [&](const char* name, const char* help, int64_t value) {
+    one(MetricKind::counter, name, help, static_cast<double>(value));
+  };
+  one(MetricKind::gauge, "vllm:num_requests_running", "Samples with cached tokens.",
+      static_cast<double>(e.running));
+  one(MetricKind::gauge, "vllm:num_requests_waiting", "Samples that wait for their first token.",
+      static_cast<double>(e.waiting));
   const double limit = static_cast<double>(std::max<int64_t>(e.page_limit, 1));
-  one("vllm:kv_cache_usage_perc", "gauge", "Pages of the cache in use, 1 for all.",
+  one(MetricKind::gauge, "vllm:kv_cache_usage_perc", "Pages of the cache in use, 1 for all.",
       static_cast<double>(e.pages) / limit);
-  one("vllm:prefix_cache_queries_total", "counter", "Tokens of prompts.", e.prompt_tokens);
-  one("vllm:prefix_cache_hits_total", "counter", "Tokens of prompts that were found in the prefix cache.",
-      e.cached_tokens);
-  one("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", e.prompt_tokens);
-  one("vllm:generation_tokens_total", "counter", "Tokens that were made.", e.output_tokens);
-  one("vllm:num_preemptions_total", "counter", "Times that a sample gave its pages back.", e.preemptions);
+  count("vllm:prefix_cache_queries_total", "Tokens of prompts.", e.prompt_tokens);
+  count("vllm:prefix_cache_hits_total", "Tokens of prompts that were found in the prefix cache.",
+        e.cached_tokens);
+  count("vllm:prompt_tokens_total", "Tokens of prompts.", e.prompt_tokens);
+  count("vllm:generation_tokens_total", "Tokens that were made.", e.output_tokens);
+  count("vllm:num_preemptions_total", "Times that a sample gave its pages back.", e.preemptions);
   const std::lock_guard lock(mutex_);
-  std::string rows;
+  page.begin("vllm:request_success_total", MetricKind::counter, "Samples that ended, by reason.");
   for (const char* word : {"stop", "length", "abort", "error"}) {
-    int64_t count = 0;
+    int64_t ended = 0;
     for (size_t i = 0; i < finished_.size(); ++i)
-      if (reason_word(static_cast<FinishReason>(i)) == std::string_view(word)) count += finished_[i];
-    rows += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels_, word, count);
+      if (reason_word(static_cast<FinishReason>(i)) == std::string_view(word)) ended += finished_[i];
+    MetricLabels labels = labels_;
+    labels.emplace_back("finished_reason", word);
+    page.add(static_cast<double>(ended), labels);
   }
-  all += metric("vllm:request_success_total", "counter", "Samples that ended, by reason.", rows);
-  one("ingot:requests_refused_total", "counter", "Requests that got 429.", refused_);
-  all += first_.text("vllm:time_to_first_token_seconds", "From the request to its first token.", labels_);
-  all += next_.text("vllm:inter_token_latency_seconds", "Between tokens of a sample.", labels_);
-  all += whole_.text("vllm:e2e_request_latency_seconds", "From the request to a sample's end.", labels_);
-  return all;
+  count("ingot:requests_refused_total", "Requests that got 429.", refused_);
+  first_.add_to(page, "vllm:time_to_first_token_seconds", "From the request to its first token.", labels_);
+  next_.add_to(page, "vllm:inter_token_latency_seconds", "Between tokens of a sample.", labels_);
+  whole_.add_to(page, "vllm:e2e_request_latency_seconds", "From the request to a sample's end.", labels_);
+  return page.text();
 }
 
 }  // namespace ingot::serve

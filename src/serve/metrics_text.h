@@ -1,5 +1,5 @@
-// What a server counts, in Prometheus' text format (version 0.0.4) under the names of vLLM, so that
-// dashboards made for it show this server. Thread-safe. (vLLM docs/design/metrics)
+// What a server counts, as a page for Prometheus under the names of vLLM, so that dashboards made for it show
+// this server. Thread-safe. (vLLM docs/design/metrics)
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "infer/engine.h"
+#include "report/prometheus.h"
 
 namespace ingot::serve {
 
@@ -16,7 +17,8 @@ class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void add(double value);
-  std::string text(const std::string& name, const std::string& help, const std::string& labels) const;
+  void add_to(PrometheusPage& page, const std::string& name, const std::string& help,
+              const MetricLabels& labels) const;
 
  private:
   std::vector<double> bounds_;
@@ -36,7 +38,7 @@ class ServerMetrics {
 
  private:
   void add_one(int64_t& count);
-  const std::string labels_;
+  const MetricLabels labels_;
   mutable std::mutex mutex_;
   Histogram first_, next_, whole_;
   std::array<int64_t, 6> finished_{};  // by FinishReason

@@ -119,8 +119,7 @@ HttpMessage Service::get(const std::string& path) const {
   if (auto file = file_of_page(path)) return *file;
   if (path == "/health") return {200, "application/json", R"({"status":"ok"})", {}};
   if (path == "/version") return {200, "application/json", dumped({{"version", build_info().version}}), {}};
-  if (path == "/metrics")
-    return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(engine_.stats()), {}};
+  if (path == "/metrics") return {200, kPrometheusType, metrics_.text(engine_.stats()), {}};
   if (path == "/v1/models") return {200, "application/json", models_json(), {}};
   if (path == "/tokenizer_info") return {200, "application/json", tokenizer_info_json(), {}};
   throw ApiError(fmt::format("there is nothing at {}", path.substr(0, 200)), 404);

@@ -190,6 +190,7 @@ TrainResult Trainer::run() {
   open_outputs();
   if (step() > 0 && leads()) log::info("resuming at step {} of {}", step(), total);
   log_.emplace(recipe().run.log_every, total, started_);
+  publish_snapshot(std::nullopt);
   bool continues = agree_to_continue(interrupted, false).continues;
   while (step() < total && continues) {
     begin_steps();

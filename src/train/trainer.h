@@ -18,6 +18,7 @@
 #include "train/rank_log.h"
 #include "train/run_accuracy.h"
 #include "train/run_digests.h"
+#include "train/run_metrics.h"
 #include "train/run_samples.h"
 #include "train/run_state.h"
 #include "train/run_status.h"
@@ -96,6 +97,8 @@ class Trainer {
   void expect(std::vector<StepForecast> steps) { accuracy_.expect(std::move(steps)); }
   /// Tells `status` (kept by the caller) where run() is.
   void publish(RunStatus* status) { status_ = status; }
+  /// Gives `metrics` (kept by the caller) the numbers of each line of the log, on the leading rank.
+  void publish(RunMetrics* metrics) { page_ = metrics; }
   int64_t step() const { return state_->step(); }
   Model& model() { return engine_->model(); }
   /// Complete, with batches that fit the ranks.
@@ -140,6 +143,7 @@ class Trainer {
   // trainer_record.cpp:
   /// Whether the row got a line of the log.
   bool log_row(const MetricRow& row);
+  void publish_snapshot(std::optional<MetricRow> row);
   RunRecord::Start this_start() const;
   void write_record();
   /// What was predicted beside what was measured, in run.json and, if `says`, in the log. Collective.
@@ -179,6 +183,7 @@ class Trainer {
   std::unique_ptr<RunDigests> digests_;
   std::unique_ptr<RankLog> rank_log_;
   RunStatus* status_ = nullptr;
+  RunMetrics* page_ = nullptr;
   RunObserver* observer_ = nullptr;
   Preflight plan_;
   std::string accepted_kernels_;  ///< the kernel set that the checkpoint was written with, if it is another

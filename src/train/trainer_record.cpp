@@ -1,10 +1,12 @@
-// What a run says about itself: run.json with an entry for this start, and lines of the log. See trainer.h.
+// What a run says about itself: run.json with an entry for this start, lines of the log, and the numbers of
+// a page for Prometheus. See trainer.h.
 #include <algorithm>
 #include <iterator>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "checkpoint/manifest.h"
 #include "comm/launch.h"
 #include "device/simd/isa.h"
 #include "ops/registry.h"
@@ -67,7 +69,24 @@ bool Trainer::log_row(const MetricRow& row) {
   log::set_status(due ? "" : line);
   if (!due) return false;
   log::info("{}", line);
+  publish_snapshot(row);
   return true;
+}
+
+void Trainer::publish_snapshot(std::optional<MetricRow> row) {
+  if (page_ == nullptr || !leads()) return;
+  RunSnapshot now{.step = step(), .total_steps = recipe().total_steps(), .row = std::move(row)};
+  if (now.row) {
+    now.left_seconds = log_->left(step());
+    now.step_gflop = level_plan().step_flops * 1e-9;
+    now.peak_gflops = plan_.peak_gflops;
+  }
+  if (newest_) {
+    now.checkpoint_step = newest_->step;
+    const auto stamp = fs_.stamp(newest_->path + "/" + kManifestFile);
+    now.checkpoint_wall = stamp ? static_cast<double>(stamp->modified_ns) * 1e-9 : wall_seconds();
+  }
+  page_->publish(std::move(now));
 }
 
 void Trainer::record_predictions(bool says) {

@@ -10,6 +10,7 @@
 
 #include "support/http_client.h"
 #include "support/imported.h"
+#include "support/prometheus_grammar.h"
 #include "support/running_server.h"
 #include "support/tiny_run.h"
 
@@ -79,8 +80,9 @@ TEST_F(ServeTest, CompletionsTokensAndErrors) {
   EXPECT_NE(page.body.find("<script src=\"/page.js\">"), std::string::npos);
   EXPECT_NE(page.fields.at("content-security-policy").find("default-src 'none'"), std::string::npos);
   EXPECT_EQ(http_get(server.port(), "/page.js").status, 200);
-  EXPECT_NE(http_get(server.port(), "/metrics").body.find("vllm:generation_tokens_total{model_name=\"in\"}"),
-            std::string::npos);
+  const PrometheusText metrics = read_prometheus(http_get(server.port(), "/metrics").body);
+  EXPECT_EQ(metrics.problems, "");
+  EXPECT_EQ(metrics.samples.count("vllm:generation_tokens_total{model_name=\"in\"}"), 1U);
   EXPECT_EQ(server.end(SIGINT), 0);
 }
 

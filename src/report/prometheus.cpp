@@ -1,0 +1,64 @@
+// See prometheus.h.
+#include "report/prometheus.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+namespace ingot {
+namespace {
+
+const char* kind_word(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::counter:
+      return "counter";
+    case MetricKind::gauge:
+      return "gauge";
+    case MetricKind::histogram:
+      return "histogram";
+  }
+  return "";
+}
+
+/// Backslashes and newlines are escaped, and quotes of a label's value.
+std::string escaped(std::string_view text, bool quotes) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || (quotes && c == '"')) out += '\\';
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string value_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+void PrometheusPage::begin(std::string_view name, MetricKind kind, std::string_view help) {
+  name_ = name;
+  text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, escaped(help, false), kind_word(kind));
+}
+
+void PrometheusPage::add(double value, const MetricLabels& labels, std::string_view suffix) {
+  text_ += name_;
+  text_ += suffix;
+  for (size_t i = 0; i < labels.size(); ++i)
+    text_ += fmt::format("{}{}=\"{}\"", i == 0 ? '{' : ',', labels[i].first, escaped(labels[i].second, true));
+  if (!labels.empty()) text_ += '}';
+  text_ += ' ' + value_text(value) + '\n';
+}
+
+void PrometheusPage::one(std::string_view name, MetricKind kind, std::string_view help, double value,
+                         const MetricLabels& labels) {
+  begin(name, kind, help);
+  add(value, labels);
+}
+
+}  // namespace ingot
