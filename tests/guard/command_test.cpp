@@ -351,7 +351,7 @@ kill -TERM $pid; wait $pid)",
   EXPECT_EQ(difference(in("whole"), in("run")), "");
   std::vector<std::string> decided;
   for (const Entry& e : FileStore(real_file_system(), in("run/guard")).entries())
-    if (e.event == Event::decided) decided.push_back(e.rule);
+    if (e.event == guard::Event::decided) decided.push_back(e.rule);
   EXPECT_EQ(decided, (std::vector<std::string>{"first start", "preempted"})) << r.output;
 }
 

@@ -45,7 +45,7 @@ TEST(GuardCorruption, ARunWithAChangedBitGoesBackAndEndsAsTheCleanOne) {
       ASSERT_EQ(r.exit_code, 0) << r.output;
       std::vector<Entry> decided;
       for (const Entry& e : FileStore(real_file_system(), folder / (run + "/guard")).entries())
-        if (e.event == Event::decided) decided.push_back(e);
+        if (e.event == guard::Event::decided) decided.push_back(e);
       ASSERT_EQ(decided.size(), 2U) << r.output;
       EXPECT_EQ(decided[1].rule, "silent corruption");
       ASSERT_EQ(decided[1].nodes.size(), 1U) << r.output;

@@ -272,8 +272,12 @@ TEST(Books, TrainingAfterTheCheckpointIsLost) {
 }
 
 TEST(Journal, EntriesReadBack) {
-  Entry e{
-      .number = 3, .time = 1.5, .event = Event::decided, .rule = "hang", .reason = "silence 90", .text = "x"};
+  Entry e{.number = 3,
+          .time = 1.5,
+          .event = guard::Event::decided,
+          .rule = "hang",
+          .reason = "silence 90",
+          .text = "x"};
   e.actions = {Action::stop, Action::restart};
   e.nodes = {"n1"};
   e.value = 7;

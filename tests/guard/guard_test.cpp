@@ -219,7 +219,7 @@ limit = "9 in 24h")",
       << cluster.questions[0];
   EXPECT_TRUE(guard.asks());
   const Entry& last = *std::find_if(store.list.rbegin(), store.list.rend(),
-                                    [](const Entry& e) { return e.event == Event::decided; });
+                                    [](const Entry& e) { return e.event == guard::Event::decided; });
   EXPECT_EQ(last.actions, std::vector<Action>{Action::ask}) << "it is in the journal";
   EXPECT_EQ(cluster.started.size(), 1U) << "never two jobs on a folder";
   cluster.seen.job = JobState::ended;

@@ -71,7 +71,7 @@ class Live : public ::testing::Test {
   static std::vector<std::string> decisions(const std::string& run) {
     std::vector<std::string> rules;
     for (const Entry& e : journal(run))
-      if (e.event == Event::decided) rules.push_back(e.rule);
+      if (e.event == guard::Event::decided) rules.push_back(e.rule);
     return rules;
   }
   using Words = std::vector<std::string>;
@@ -214,7 +214,7 @@ exit 1)"));
   EXPECT_NE(test.find(" of 3 tests failed"), std::string::npos) << test;
   EXPECT_EQ(test.find("will not work"), std::string::npos) << "it works, and is slow: " << test;
   EXPECT_EQ(decisions("suspect"), (Words{"first start", "late rank", "late rank"}));
-  EXPECT_NE(journal("suspect").back().event, Event::job);
+  EXPECT_NE(journal("suspect").back().event, guard::Event::job);
   write_text(path("suspect/mended"), "");
   EXPECT_EQ(run_process({INGOT_BINARY, "guard", "answer", path("suspect"), "restart"}).exit_code, 0);
   const ProcessResult r = guard.wait();
