@@ -19,15 +19,15 @@ bool is_of(const Entry& e, Event event, Action action) {
 }  // namespace
 
 void GuardMetrics::count(const Entry& e) {
-  if (e.event == Event::job) counts_.starts = e.value;
-  counts_.alerts += e.event == Event::alerted || is_of(e, Event::act, Action::alert);
-  counts_.questions += is_of(e, Event::act, Action::ask);
-  if (e.event == Event::decided) ++counts_.decisions[e.rule];
+  const std::lock_guard lock(mutex_);
+  if (e.event == Event::job) starts_ = e.value;
+  alerts_ += e.event == Event::alerted || is_of(e, Event::act, Action::alert);
+  questions_ += is_of(e, Event::act, Action::ask);
+  if (e.event == Event::decided) ++decisions_[e.rule];
 }
 
 void GuardMetrics::publish(const Guard& guard) {
   const std::lock_guard lock(mutex_);
-  shown_ = counts_;
   books_ = guard.books();
   job_ = guard.tracker().job();
   state_ = guard.finished() ? kFinished : guard.asks() ? kAsking : guard.busy() ? kActing : kWatching;
@@ -62,11 +62,11 @@ std::string GuardMetrics::text() const {
         static_cast<double>(books_.step()));
   counter("ingot_guard_lost_steps_total", "Steps that restarts made again.", books_.lost_steps());
   counter("ingot_guard_restarts_total", "Starts of the job after its first.",
-          std::max<int64_t>(0, shown_.starts - 1));
-  counter("ingot_guard_alerts_total", "Alerts.", shown_.alerts);
-  counter("ingot_guard_questions_total", "Times that a person was asked.", shown_.questions);
+          std::max<int64_t>(0, starts_ - 1));
+  counter("ingot_guard_alerts_total", "Alerts.", alerts_);
+  counter("ingot_guard_questions_total", "Times that a person was asked.", questions_);
   page.begin("ingot_guard_decisions_total", MetricKind::counter, "Decisions by rule.");
-  for (const auto& [rule, times] : shown_.decisions) page.add(static_cast<double>(times), {{"rule", rule}});
+  for (const auto& [rule, times] : decisions_) page.add(static_cast<double>(times), {{"rule", rule}});
   gauge("ingot_guard_excluded_nodes", "Nodes that are left out.", static_cast<double>(excluded_));
   gauge("ingot_guard_throughput_ratio", "Speed of the job over its usual one.", throughput_);
   gauge("ingot_guard_silence_seconds", "Since the job's last progress.", silence_);

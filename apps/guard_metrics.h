@@ -1,10 +1,8 @@
 // What a guard shows Prometheus (`ingot guard --metrics`): published after each of its looks, made into a
-// page by the server's thread. Thread-safe, but for publish() and count(), which are the guard's own
-// thread's.
+// page by the server's thread. Thread-safe.
 #pragma once
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "guard/guard.h"
@@ -20,13 +18,9 @@ class GuardMetrics {
   std::string text() const;
 
  private:
-  struct Counts {
-    int64_t starts = 0, alerts = 0, questions = 0;
-    std::map<std::string, int64_t> decisions;  ///< by rule
-  };
-  Counts counts_;
   mutable std::mutex mutex_;
-  Counts shown_;  // guarded by mutex_, as all below
+  int64_t starts_ = 0, alerts_ = 0, questions_ = 0;  // guarded by mutex_, as all below
+  std::map<std::string, int64_t> decisions_;         ///< by rule
   Books books_;
   JobState job_ = JobState::absent;
   const char* state_ = "watching";

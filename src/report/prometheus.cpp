@@ -8,18 +8,6 @@
 namespace ingot {
 namespace {
 
-const char* kind_word(MetricKind kind) {
-  switch (kind) {
-    case MetricKind::counter:
-      return "counter";
-    case MetricKind::gauge:
-      return "gauge";
-    case MetricKind::histogram:
-      return "histogram";
-  }
-  return "";
-}
-
 /// Backslashes and newlines are escaped, and quotes of a label's value.
 std::string escaped(std::string_view text, bool quotes) {
   std::string out;
@@ -43,7 +31,7 @@ std::string value_text(double value) {
 
 void PrometheusPage::begin(std::string_view name, MetricKind kind, std::string_view help) {
   name_ = name;
-  text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, escaped(help, false), kind_word(kind));
+  text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, escaped(help, false), name_of(kind));
 }
 
 void PrometheusPage::add(double value, const MetricLabels& labels, std::string_view suffix) {

@@ -1,16 +1,22 @@
 // A page of metrics in Prometheus' text format, version 0.0.4 (prometheus.io, "Exposition formats"): what
 // `ingot run`, `ingot guard` and `ingot serve` answer to GET /metrics.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/enum.h"
+
 namespace ingot {
 
 inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
-enum class MetricKind { counter, gauge, histogram };
+enum class MetricKind : uint8_t { counter, gauge, histogram };
+constexpr auto enum_names(MetricKind) {
+  return names_in_order<MetricKind>("counter", "gauge", "histogram");
+}
 
 /// Names with their values, which may be any text.
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;

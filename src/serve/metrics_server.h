@@ -25,7 +25,6 @@ class MetricsServer {
   MetricsServer(const std::string& address, std::function<std::string()> page);
   /// "http://127.0.0.1:9100/metrics".
   std::string url() const;
-  bool loopback() const { return server_.loopback(); }
   uint16_t port() const { return server_.port(); }
 
  private:

@@ -12,21 +12,6 @@
 namespace ingot {
 namespace {
 
-/// The prepared sources with their shares in the phase.
-std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const PreparedData& data,
-                                               const PhaseConfig& phase) {
-  std::vector<data::SamplerSource> sources;
-  for (size_t i = 0; i < data.sources.size(); ++i) {
-    const SourceConfig& c = recipe.data.sources[i];
-    const PhaseKind& kind = kind_of(phase);
-    double weight = phase.weights.empty() && (!kind.reads || kind.reads(c)) ? c.weight : 0;
-    for (const SourceWeight& w : phase.weights)
-      if (w.source == c.name) weight = w.weight;
-    sources.push_back({data.sources[i].train(), weight, kind.replays_text && !kind.reads(c)});
-  }
-  return sources;
-}
-
 int64_t first_step_of(const Recipe& recipe, size_t phase) {
   int64_t first = 0;
   for (size_t i = 0; i < phase; ++i) first += recipe.phases[i].steps;
@@ -68,6 +53,20 @@ bool has_mixture(const data::SamplerState& state, const std::vector<data::Sample
 }
 
 }  // namespace
+
+std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const PreparedData& data,
+                                               const PhaseConfig& phase) {
+  std::vector<data::SamplerSource> sources;
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    const SourceConfig& c = recipe.data.sources[i];
+    const PhaseKind& kind = kind_of(phase);
+    double weight = phase.weights.empty() && (!kind.reads || kind.reads(c)) ? c.weight : 0;
+    for (const SourceWeight& w : phase.weights)
+      if (w.source == c.name) weight = w.weight;
+    sources.push_back({data.sources[i].train(), weight, kind.replays_text && !kind.reads(c)});
+  }
+  return sources;
+}
 
 data::SamplerOptions sampler_options(const Recipe& recipe, const PreparedData& data, size_t phase) {
   const PhaseConfig& config = recipe.phases[phase];

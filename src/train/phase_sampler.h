@@ -29,6 +29,9 @@ struct SavedRun {
   static SavedRun of(const CheckpointReader& reader);
 };
 
+/// The prepared sources with their shares in a phase.
+std::vector<data::SamplerSource> phase_sources(const Recipe& recipe, const PreparedData& data,
+                                               const PhaseConfig& phase);
 /// How the rows of a phase are filled, of any sources. The kind must sample.
 data::SamplerOptions sampler_options(const Recipe& recipe, const PreparedData& data, size_t phase);
 /// How the rows of a phase are drawn where it begins, or continues from `state`. The kind must sample.

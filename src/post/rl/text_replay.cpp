@@ -2,28 +2,10 @@
 #include "post/rl/text_replay.h"
 
 #include <limits>
-#include <utility>
-#include <vector>
 
 #include "base/error.h"
 
 namespace ingot {
-namespace {
-
-data::Sampler sampler_of(const SourceContext& context) {
-  const Recipe& recipe = context.recipe();
-  std::vector<data::SamplerSource> sources;
-  for (size_t i = 0; i < context.data.sources.size(); ++i)
-    for (const SourceWeight& w : context.config().weights)
-      if (w.source == recipe.data.sources[i].name && w.weight > 0)
-        sources.push_back({context.data.sources[i].train(), w.weight});
-  return {std::move(sources),
-          {.seed = static_cast<uint64_t>(recipe.run.seed),
-           .sequence_length = context.config().sequence,
-           .rows = recipe.data.rows()}};
-}
-
-}  // namespace
 
 void append_text(const data::Batch& text, double weight, data::Batch& batch) {
   INGOT_CHECK(text.sequence_length == batch.sequence_length && batch.divisor > 0);
@@ -56,7 +38,10 @@ void append_text(const data::Batch& text, double weight, data::Batch& batch) {
 TextReplay::TextReplay(const SourceContext& context)
     : rows_(context.config().rl->replay.rows),
       weight_(context.config().rl->replay.weight),
-      sampler_(sampler_of(context)) {}
+      sampler_(phase_sources(context.recipe(), context.data, context.config()),
+               {.seed = static_cast<uint64_t>(context.recipe().run.seed),
+                .sequence_length = context.config().sequence,
+                .rows = context.recipe().data.rows()}) {}
 
 void TextReplay::append(int64_t step, data::Batch& batch) const {
   append_text(sampler_.batch(step * rows_, rows_), weight_, batch);
