@@ -60,11 +60,16 @@ std::string solution_text(const chat::Message& reply) {
   return reasoning + (reasoning.empty() ? "" : "\n") + "answer: " + reply.content.value_or("") + "\n";
 }
 
-RowJson prompt_messages(const Problem& problem, bool no_think) {
+RowJson prompt_messages(const DrawnProblem& drawn) {
   RowJson messages = RowJson::array();
-  if (no_think) messages.push_back({{"role", "system"}, {"content", "/no_think"}});
-  for (const chat::Message& message : problem.prompt.messages)
+  if (drawn.no_think && !drawn.switch_in_turn)
+    messages.push_back({{"role", "system"}, {"content", "/no_think"}});
+  for (const chat::Message& message : drawn.problem.prompt.messages)
     messages.push_back({{"role", message.role}, {"content", message.content.value_or("")}});
+  if (drawn.switch_in_turn) {
+    RowJson& turn = messages.back()["content"];
+    turn = turn.get<std::string>() + (drawn.no_think ? " /no_think" : " /think");
+  }
   return messages;
 }
 
@@ -113,6 +118,9 @@ DrawnProblem drawn_problem(const RowRequest& request, uint64_t number) {
   DrawnProblem drawn{&mix, mix.environment->make(request.seed, number, difficulty)};
   drawn.no_think = static_cast<double>(random.uniform(1)) < request.no_think;
   if (!drawn.no_think) drawn.style = request.styles[random.below(5, request.styles.size())];
+  const double half = request.no_think / 2;  // of all rows, for either switch
+  const double share = half / (drawn.no_think ? request.no_think : 1 - request.no_think);
+  drawn.switch_in_turn = request.no_think > 0 && static_cast<double>(random.uniform(6)) < share;
   return drawn;
 }
 
@@ -120,7 +128,6 @@ std::string problem_row(const RowRequest& request, uint64_t number) {
   const DrawnProblem drawn = drawn_problem(request, number);
   const ProblemMix& mix = *drawn.mix;
   const Problem& problem = drawn.problem;
-  const bool no_think = drawn.no_think;
   const Random teacher(request.seed, RandomPurpose::environment, hash64(fmt::format("solution {}", number)));
   const std::optional<chat::Message> reply = mix.environment->solve(problem, teacher, drawn.style);
   if (!reply && request.form != RowForm::prompts)
@@ -137,7 +144,7 @@ std::string problem_row(const RowRequest& request, uint64_t number) {
       row["completion"] = solution_text(*reply);
       break;
     case RowForm::messages: {
-      row["messages"] = prompt_messages(problem, no_think);
+      row["messages"] = prompt_messages(drawn);
       RowJson message = {{"role", "assistant"}};
       if (reply->reasoning_content) message["reasoning_content"] = *reply->reasoning_content;
       message["content"] = reply->content.value_or("");
@@ -145,7 +152,7 @@ std::string problem_row(const RowRequest& request, uint64_t number) {
       break;
     }
     case RowForm::prompts:
-      row["prompt"] = prompt_messages(problem, no_think);
+      row["prompt"] = prompt_messages(drawn);
       if (reply) row["answer"] = reply->content.value_or("");
       break;
   }

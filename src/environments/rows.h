@@ -35,8 +35,9 @@ struct RowRequest {
   std::vector<ProblemMix> mix;
   RowForm form = RowForm::messages;
   std::vector<TraceStyle> styles = {TraceStyle::checked};  ///< drawn alike
-  /// Share of rows without reasoning, whose system message is "/no_think" (messages, prompts), or whose text
-  /// has the answer alone.
+  /// Share of rows without reasoning. In messages and prompts one half of them have "/no_think" as the system
+  /// message, the other half at the end of the user's turn, and as many rows with reasoning end the user's
+  /// turn with "/think": a model then follows the switch in either place. A text has the answer alone.
   double no_think = 0;
   uint64_t seed = 0;
 };
@@ -46,6 +47,7 @@ struct DrawnProblem {
   const ProblemMix* mix = nullptr;  ///< of the request
   Problem problem;
   bool no_think = false;
+  bool switch_in_turn = false;            ///< the user's turn ends with the switch
   TraceStyle style = TraceStyle::answer;  ///< answer under no_think
 };
 DrawnProblem drawn_problem(const RowRequest& request, uint64_t number);

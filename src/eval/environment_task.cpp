@@ -9,7 +9,14 @@
 namespace ingot {
 namespace {
 
-constexpr std::string_view kTextForm = "+text";
+constexpr std::string_view kTextForm = "+text", kSwitchForm = "+switch";
+
+/// Whether `spec` ends with `form`, which is then taken off.
+bool take_form(std::string& spec, std::string_view form) {
+  if (!spec.ends_with(form)) return false;
+  spec.resize(spec.size() - form.size());
+  return true;
+}
 
 }  // namespace
 
@@ -52,20 +59,24 @@ bool names_environment_task(const std::string& name) {
 
 Task environment_task(const std::string& name, int64_t limit, int64_t samples) {
   std::string spec = name;
-  const bool text = spec.ends_with(kTextForm);
-  if (text) spec.resize(spec.size() - kTextForm.size());
+  const bool text = take_form(spec, kTextForm), switched = !text && take_form(spec, kSwitchForm);
+  if (switched && samples != 1)
+    throw Error(fmt::format("'{}' with {} samples", name, samples), "the switch is asked once a problem");
   const size_t at = spec.rfind('@');
   const environments::ProblemMix mix =
       environments::problem_mix(spec.substr(0, at) + ":" + spec.substr(at + 1));
   std::string file_name;  // of results: a path has characters that names of files may not have
   for (const char c : name)
     file_name += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' ? c : '_';
-  const std::string metrics =
-      samples == 1 ? "\"reward\"" : fmt::format("\"avg@{0}\", \"majority@{0}\", \"best@{0}\"", samples);
+  const std::string metrics = switched ? R"("think_follow", "well_formed")"
+                              : samples == 1
+                                  ? (text ? R"("reward")" : R"("reward", "well_formed")")
+                                  : fmt::format(R"("avg@{0}", "majority@{0}", "best@{0}")", samples);
   const std::string toml = fmt::format(
       "name = \"{}\"\nkind = \"generation\"\nmetrics = [{}]\n[sampling]\ntemperature = 1\nsamples = {}\n"
-      "[chat]\nenabled = {}\n[environment]\nname = \"{}\"\nleast = {}\nmost = {}\n",
-      file_name, metrics, samples, !text, mix.environment->name(), mix.difficulty.least, mix.difficulty.most);
+      "[chat]\nenabled = {}\nthinking = \"{}\"\n[environment]\nname = \"{}\"\nleast = {}\nmost = {}\n",
+      file_name, metrics, samples, !text, switched ? "switched" : "default", mix.environment->name(),
+      mix.difficulty.least, mix.difficulty.most);
   return Task::parse(toml, name, "", name, "", "", limit);
 }
 

@@ -14,9 +14,10 @@ namespace ingot {
 /// there is one)}. Error: an unknown environment, a difficulty outside its range.
 std::string environment_rows(const EnvironmentTask& environment);
 
-/// NAME@LEAST-MOST, NAME@DIFFICULTY, either with +text behind it (plain text instead of a conversation): a
-/// task of 200 held-out problems, `samples` answers each at temperature 1. Error: what names no
-/// environment, or difficulties that it does not have.
+/// NAME@LEAST-MOST, NAME@DIFFICULTY: a task of 200 held-out problems, `samples` answers each at temperature
+/// 1. Behind it +text asks in plain text instead of a conversation; +switch ends each prompt with /think or
+/// /no_think at random and measures whether the reply follows (think_follow). Error: what names no
+/// environment, difficulties that it does not have, or a switch with several samples.
 bool names_environment_task(const std::string& name);
 Task environment_task(const std::string& name, int64_t limit, int64_t samples = 1);
 

@@ -104,6 +104,10 @@ class TrainEngine {
   }
   /// Blocks that the passes took from outside their planned memory so far.
   int64_t plan_misses() const { return runner_->plan_misses(); }
+  /// Whether updates move selection biases of routers, unless a phase freezes them.
+  bool balances_routers() const { return balance_->layers() > 0; }
+  /// Frees the memory of the step until the next one; see StepRunner::release_memory().
+  void release_memory() { runner_->release_memory(); }
 
   /// State of the optimizer: one value for each element of a parameter that this rank updates.
   struct ParameterState {

@@ -97,22 +97,21 @@ int64_t planned_vocabulary(const Recipe& recipe) {
 /// The phases and the memory of a run under a policy.
 void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) {
   const NamedPolicy policy(f.recompute, f.offload);
-  int64_t slab = 0, last_slab = 0, peak = 0, gathered = 0;
+  int64_t peak = 0, gathered = 0;
   f.phases.clear();
   f.source_bytes = 0;
   f.roofline_seconds = 0;
   for (const PhaseConfig& s : recipe.phases) {
     f.phases.push_back(plan_phase(recipe, engine, s, &policy, f.peak_gflops, f.read_gbs));
-    slab = 0;
+    int64_t slab = 0;
     for (const LevelPlan& l : f.phases.back().levels) {
       slab = std::max(slab, l.micro.memory.slab_bytes);
       gathered = std::max(gathered, l.micro.gathered_weight_bytes);
       f.roofline_seconds += l.roofline_seconds * static_cast<double>(l.steps);
     }
-    // A phase's first batch is made before its first step frees the memory of the phase before.
-    const int64_t source = f.phases.back().source.bytes, needed = std::max(slab, last_slab) + source;
-    if (needed > peak) peak = needed, f.source_bytes = source;
-    last_slab = slab;
+    // A batch is made while the memory of the step before it is kept; the end of a phase frees it.
+    const int64_t source = f.phases.back().source.bytes;
+    if (slab + source > peak) peak = slab + source, f.source_bytes = source;
   }
   const bool split = engine.step_ranks().schedule == PipelineScheduleKind::zero_bubble;
   f.transient_bytes = engine.gradients().transient_bytes(split) + gathered;
@@ -164,7 +163,26 @@ int64_t fitting_micro_batch(const Recipe& recipe, const TrainEngine& engine, int
   return end == sizes.begin() ? 0 : *std::prev(end);
 }
 
-/// Warns where the run reads a source too often.
+/// Warns of phases whose few replies would balance the experts of everything else.
+void plan_balance(const TrainEngine& engine, Preflight& f) {
+  if (!engine.balances_routers()) return;
+  for (const PhaseConfig& s : engine.recipe().phases)
+    if (!kind_of(s).watches_loss && !s.freeze_balance)
+      f.warnings.push_back(fmt::format(
+          "phase '{}' of kind '{}' moves the selection biases of routers, by replies alone, and tokens leave "
+          "the experts that have learned them: set freeze_balance = true in it",
+          s.name, s.kind));
+}
+
+/// The size of all files with the tokens of a source.
+int64_t file_bytes(const data::DatasetManifest& manifest) {
+  int64_t bytes = 0;
+  for (const data::SplitInfo& split : manifest.splits)
+    for (const data::ShardInfo& shard : split.shards) bytes += shard.file_bytes;
+  return bytes;
+}
+
+/// The tokens that are read, and warnings where a source is read too often.
 void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   std::vector<data::PlannedSource> sources;
   for (const auto& s : data.sources) sources.push_back({s.name(), s.train()->tokens()});
@@ -179,6 +197,12 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
       phase.weights.push_back(weight);
     }
     planned.push_back(std::move(phase));
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const data::DatasetManifest& manifest = data.sources[i].manifest();
+    const bool read =
+        std::any_of(planned.begin(), planned.end(), [&](const auto& phase) { return phase.weights[i] > 0; });
+    if (read) f.data_bytes += std::min(file_bytes(manifest), f.tokens * manifest.token_bytes);
   }
   const std::string repeats = data::repetition_warning(data::planned_use(sources, planned));
   if (!repeats.empty()) f.warnings.push_back(repeats);
@@ -252,6 +276,7 @@ Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t
       plan_engine(engine, recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops,
                   peak.read_gbs);
   f.process_bytes = process_bytes;
+  plan_balance(engine, f);
   if (data != nullptr) plan_data(recipe, *data, f);
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
   f.text = describe_plan(recipe, engine.model(), data, f);

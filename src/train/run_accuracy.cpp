@@ -48,7 +48,8 @@ std::string largest_term(const Preflight& f) {
       {"weights", f.weight_bytes},      {"gradients", f.gradient_bytes},
       {"in flight", f.transient_bytes}, {"optimizer", f.optimizer_bytes},
       {"activations", activations},     {"checkpoint copy", f.snapshot_bytes},
-      {"sampling", f.source_bytes},     {"the program itself", f.process_bytes}};
+      {"sampling", f.source_bytes},     {"the program itself", f.process_bytes},
+      {"mapped tokens", f.data_bytes}};
   const auto& most = *std::max_element(std::begin(terms), std::end(terms),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
   return fmt::format("{} {}", most.first, format_bytes(static_cast<double>(most.second)));

@@ -79,6 +79,9 @@ class StepRunner {
   std::vector<float> logprobs(const data::Batch& batch, int64_t micro_batch) {
     return ingot::logprobs(model_, ranks_, batch, micro_batch);
   }
+  /// Frees the planned memory; the next run() allocates it anew. For work between steps that needs memory of
+  /// its own.
+  void release_memory() { arena_.reset(); }
   /// Planned activation memory of the step; 0 before the first run.
   int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
   /// Buffers that did not fit the plan, in the present memory.

@@ -314,7 +314,9 @@ bool Trainer::after_step(MetricRow& row) {
   const bool last = step() == recipe().total_steps();
   const auto due = [&](int64_t every) { return last || (every > 0 && step() % every == 0); };
   if (due(recipe().evaluation.every)) validate_sources(row, last);
-  const bool saves = step() == state_->sampler().end_step() || due(recipe().checkpoint.every);
+  const bool phase_ends = step() == state_->sampler().end_step();
+  const bool saves = phase_ends || due(recipe().checkpoint.every);
+  if (phase_ends) engine_->release_memory();  // tasks and the next phase's replies need some
   const size_t index = state_->sampler().phase();
   if (tasks_->due(index, step(), saves, last)) {
     const std::string scores = tasks_->run(*engine_, *data_, index, row);
@@ -340,7 +342,7 @@ bool Trainer::after_step(MetricRow& row) {
     record_predictions(false);
   }
   const int64_t every = recipe().checkpoint.every;
-  if (step() == state_->sampler().end_step())
+  if (phase_ends)
     save(end_of_phase());
   else if (!continues || (every > 0 && step() % every == 0))
     save(at_target ? fmt::format("target of phase '{}'", phase().name) : "");

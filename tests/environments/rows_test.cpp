@@ -61,24 +61,35 @@ TEST(ProblemRows, SharesStylesAndNoThinkAreDrawn) {
   r.no_think = 0.25;
   std::map<std::string, int> environments;
   std::set<int64_t> difficulties;
-  int silent = 0, checked = 0;
+  int silent = 0, by_system = 0, by_user = 0, asked_to_think = 0, checked = 0;
   for (uint64_t number = 0; number < 400; ++number) {
     const RowJson row = RowJson::parse(problem_row(r, number));
     const Problem problem = problem_of(row["id"]);
     ++environments[problem.environment];
     if (problem.environment == "sort") difficulties.insert(problem.difficulty);
     const RowJson& messages = row["messages"];
-    const bool no_think = messages[0]["role"] == "system";
+    const bool no_think = !messages.back().contains("reasoning_content");
+    const std::string prompt = *problem.prompt.messages[0].content;
+    const std::string turn = messages[messages.size() - 2]["content"];
     silent += no_think ? 1 : 0;
-    EXPECT_EQ(messages[0]["content"] == "/no_think", no_think);
-    EXPECT_EQ(no_think, !messages.back().contains("reasoning_content"));
+    by_system += messages[0]["role"] == "system" ? 1 : 0;
+    by_user += turn == prompt + " /no_think" ? 1 : 0;
+    asked_to_think += turn == prompt + " /think" ? 1 : 0;
+    EXPECT_EQ(no_think, messages[0]["role"] == "system" || turn == prompt + " /no_think") << row;
+    if (messages[0]["role"] == "system") {
+      EXPECT_EQ(messages[0]["content"], "/no_think");
+      EXPECT_EQ(turn, prompt);
+    }
     if (!no_think && messages.back()["reasoning_content"].get<std::string>().find('?') != std::string::npos)
       ++checked;
   }
   EXPECT_NEAR(environments["chain"], 300, 35);
   EXPECT_NEAR(environments["sort"], 100, 35);
   EXPECT_EQ(difficulties, (std::set<int64_t>{3, 4, 5, 6}));
-  EXPECT_NEAR(silent, 100, 35);
+  EXPECT_NEAR(silent, 100, 35);  // four standard deviations
+  EXPECT_NEAR(by_system, 50, 27);
+  EXPECT_NEAR(by_user, 50, 27);
+  EXPECT_NEAR(asked_to_think, 50, 27);
   EXPECT_NEAR(checked, 150, 40);
 }
 

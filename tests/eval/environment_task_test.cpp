@@ -83,6 +83,29 @@ TEST(EnvironmentTask, PlainTextIsReadAsItWasTrained) {
   EXPECT_NEAR(run_task(task, model).find("reward")->value, 2.0 / 3, 1e-12);
 }
 
+TEST(EnvironmentTask, TheSwitchEndsThePrompt) {
+  const Task task = environment_task("chain@1+switch", 8);
+  struct : TableModel {
+    ParsedAnswer parse_answer(const std::string& text, bool) const override {
+      const size_t end = text.find("</think>");
+      return {text.substr(7, end - 7), text.substr(end + 8)};
+    }
+  } model;  // thinks always, and where it is told not to says nothing more
+  for (const auto& row : task.rows()) {
+    const std::string prompt = row["messages"][0]["content"];
+    model.answers[prompt + " /think"] = {"<think>so</think>1"};
+    model.answers[prompt + " /no_think"] = {"<think>so</think>"};
+  }
+  const TaskResult result = run_task(task, model);
+  const double asked = result.find("think_follow")->value;
+  EXPECT_GT(asked, 0);
+  EXPECT_LT(asked, 1);
+  EXPECT_EQ(result.find("well_formed")->value, asked);
+  EXPECT_EQ(task.name(), "chain_1_switch");
+  EXPECT_NE(message_of([] { environment_task("chain@1+switch", 8, 4); }).find("4 samples"),
+            std::string::npos);
+}
+
 TEST(EnvironmentTask, FilesSayMoreAndAreChecked) {
   const auto parse = [](const std::string& more) {
     return Task::parse("kind = \"generation\"\n" + more, "d/t.toml", "", "d/t.toml");

@@ -20,6 +20,7 @@ namespace {
 Rollout reply(double reward, FinishReason finish = FinishReason::stop_id, bool left_out = false) {
   Rollout r;
   r.ids = {static_cast<int32_t>(reward * 10)};
+  r.recorded = {-1}, r.forced = {0};
   r.reward = reward, r.finish = finish, r.left_out = left_out;
   return r;
 }
@@ -32,6 +33,17 @@ TEST(PairOf, TakesTheFirstBestAndTheFirstWorst) {
   ASSERT_EQ(pair.size(), 2u);
   EXPECT_EQ(pair[0].text, "first best");
   EXPECT_EQ(pair[1].text, "first worst");
+}
+
+TEST(PairOf, OfEqualRewardsTheLikelierReplyIsTheBetter) {
+  RolloutGroup g;
+  g.rollouts = {reply(1), reply(1), reply(0), reply(0)};
+  g.rollouts[0].ids = {1, 2}, g.rollouts[0].recorded = {-0.5F, -0.75F}, g.rollouts[0].forced = {0, 0};
+  g.rollouts[1].ids = {1, 2}, g.rollouts[1].recorded = {-0.5F, 0}, g.rollouts[1].forced = {0, 1};
+  g.rollouts[3].recorded = {-2};
+  const std::vector<Rollout> pair = pair_of(g);
+  EXPECT_EQ(pair[0].recorded, g.rollouts[1].recorded) << "a mean, of drawn tokens alone";
+  EXPECT_EQ(pair[1].recorded, g.rollouts[3].recorded);
 }
 
 TEST(PairOf, LeavesOutWhatWasCutOrNotJudged) {

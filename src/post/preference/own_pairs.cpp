@@ -125,14 +125,25 @@ struct PairSide {
   }
 };
 
+/// The mean log-probability of the tokens that were drawn.
+double mean_logprob(const Rollout& r) {
+  double sum = 0, count = 0;
+  for (size_t t = 0; t < r.ids.size(); ++t)
+    if (!r.forced[t]) sum += r.recorded[t], ++count;
+  return count > 0 ? sum / count : 0;
+}
+
 }  // namespace
 
 std::vector<Rollout> pair_of(const RolloutGroup& group) {
   const Rollout *best = nullptr, *worst = nullptr;
+  const auto less = [](const Rollout& a, const Rollout& b) {
+    return a.reward != b.reward ? a.reward < b.reward : mean_logprob(a) < mean_logprob(b);
+  };
   for (const Rollout& r : group.rollouts) {
     if (r.left_out || r.truncated()) continue;
-    if (best == nullptr || r.reward > best->reward) best = &r;
-    if (worst == nullptr || r.reward < worst->reward) worst = &r;
+    if (best == nullptr || less(*best, r)) best = &r;
+    if (worst == nullptr || less(r, *worst)) worst = &r;
   }
   if (best == nullptr || best->reward <= worst->reward) return {};
   return {*best, *worst};

@@ -15,8 +15,10 @@
 
 namespace ingot {
 
-/// The pair of a judged group: its first reply of the largest reward, then the first of the smallest. Replies
-/// that were cut, or that the verifier failed on, are in no pair. Empty where all others have one reward.
+/// The pair of a judged group: its reply of the largest reward, then that of the smallest. Of equal rewards
+/// the reply whose tokens are likeliest is the better one: a model that learns it becomes surer of what it
+/// knows, and loses less where tokens are drawn. Replies that were cut, or that the verifier failed on, are
+/// in no pair. Empty where all others have one reward.
 std::vector<Rollout> pair_of(const RolloutGroup& group);
 
 class OwnPairsSource final : public BatchSource {
