@@ -93,20 +93,23 @@ void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
 
 void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
   Facts& facts = s.facts;
-  const auto suspect = [&](bool sign, const Suspect& who, Fact fact) {
+  const auto suspect = [&](bool sign, const std::string& node, Fact fact, int64_t rank = -1) {
     if (!sign) return;
-    s.suspects[who.node].insert(fact);
-    if (who.rank >= 0) s.ranks.insert(fmt::format("rank {} on {}", who.rank, who.node));
+    s.suspects[node].insert(fact);
+    if (rank >= 0) s.ranks.insert(fmt::format("rank {} on {}", rank, node));
   };
   const auto suspects_by = [&](Fact fact) {
     return static_cast<double>(std::count_if(s.suspects.begin(), s.suspects.end(),
                                              [&](const auto& node) { return node.second.contains(fact); }));
   };
-  for (const Suspect& who : seen.minority) suspect(true, who, Fact::mismatches);
-  std::set<std::string_view> answers;  // nodes of which anything was heard lately
-  for (const NodeReport& n : seen.nodes)
-    if (n.age <= kLostAfter) answers.insert(n.name);
+  for (const Suspect& who : seen.minority) suspect(true, who.node, Fact::mismatches, who.rank);
+  const auto is_silent = [](const NodeReport& n) { return !(n.age <= kLostAfter); };
+  std::set<std::string_view> answers;  // nodes of which anything was heard lately, where any report is silent
+  if (std::any_of(seen.nodes.begin(), seen.nodes.end(), is_silent))
+    for (const NodeReport& n : seen.nodes)
+      if (!is_silent(n)) answers.insert(n.name);
   std::vector<double> busy;
+  busy.reserve(seen.nodes.size());
   const NodeReport* slowest = nullptr;
   int64_t memory = 0, links = 0;
   for (const NodeReport& n : seen.nodes) {
@@ -114,26 +117,31 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
       busy.push_back(n.busy);
       if (slowest == nullptr || n.busy > slowest->busy) slowest = &n;
     }
+    const bool silent = is_silent(n);
+    if (n.throttled <= 0 && n.memory_errors <= 0 && n.link_errors <= 0 && n.has_data && !n.is_down &&
+        !n.late && !silent)
+      continue;  // as nearly all of thousands
     memory += std::max<int64_t>(0, n.memory_errors);
     links += std::max<int64_t>(0, n.link_errors);
-    suspect(n.throttled > 0, {n.name}, Fact::throttled);
-    suspect(n.memory_errors > 0, {n.name}, Fact::memory_errors);
-    suspect(n.link_errors > 0, {n.name}, Fact::link_errors);
-    suspect(!n.has_data, {n.name}, Fact::empty_nodes);
-    const bool silent = !(n.age <= kLostAfter), lost = n.is_down || (silent && !answers.contains(n.name));
-    suspect(lost, {n.name}, Fact::lost_nodes);
-    suspect(!lost && (n.late || silent), {n.name, n.rank}, Fact::silence);
+    suspect(n.throttled > 0, n.name, Fact::throttled);
+    suspect(n.memory_errors > 0, n.name, Fact::memory_errors);
+    suspect(n.link_errors > 0, n.name, Fact::link_errors);
+    suspect(!n.has_data, n.name, Fact::empty_nodes);
+    const bool lost = n.is_down || (silent && !answers.contains(n.name));
+    suspect(lost, n.name, Fact::lost_nodes);
+    suspect(!lost && (n.late || silent), n.name, Fact::silence, n.rank);
   }
   if (busy.size() >= 2) {
-    const double ratio = slowest->busy / median(busy);
+    if (busy != busy_) median_busy_ = median(busy), busy_ = std::move(busy);
+    const double ratio = slowest->busy / median_busy_;
     const Suspect who{slowest->name, slowest->rank};
     facts.set(Fact::slowest, ratio);
     if (new_window_) slow_windows_ = ratio > kSlow ? (who == slowest_ ? slow_windows_ + 1 : 1) : 0;
     if (new_window_) slowest_ = ratio > kSlow ? who : Suspect{};
   }
-  suspect(slow_windows_ >= 2, slowest_, Fact::slow_windows);
+  suspect(slow_windows_ >= 2, slowest_.node, Fact::slow_windows, slowest_.rank);
   if (seen.failure)
-    suspect(!seen.failure->node.empty(), {seen.failure->node, seen.failure->rank}, Fact::failure);
+    suspect(!seen.failure->node.empty(), seen.failure->node, Fact::failure, seen.failure->rank);
   facts.set(Fact::slow_windows, static_cast<double>(slow_windows_));
   facts.set(Fact::throttled, suspects_by(Fact::throttled));
   facts.set(Fact::memory_errors, static_cast<double>(memory));

@@ -42,6 +42,8 @@ class FactTracker {
   std::deque<double> usual_;  // seconds of a step, newest last
   int64_t slow_steps_ = 0, slow_windows_ = 0, spike_steps_ = 0;
   Suspect slowest_;
+  std::vector<double> busy_;  // of the last look, whose median the next one may reuse
+  double median_busy_ = 0;
   bool dipped_ = false;
   std::deque<double> dips_;  // when they ended
   double last_now_ = 0, last_wall_ = 0, jumped_ = -1e9, jump_ = 0;
