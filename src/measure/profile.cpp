@@ -34,7 +34,8 @@ TimeOf time_of(StepPart phase) {
 }  // namespace
 
 const char* name_of(StepPart phase) {
-  static const char* const kNames[] = {"data wait", "passes", "gradient norm", "update", "records", "save"};
+  static const char* const kNames[] = {"data wait", "passes", "gradient norm", "update",
+                                       "records",   "save",   "replay"};
   return kNames[static_cast<int>(phase)];
 }
 

@@ -160,6 +160,10 @@ void GradientReducer::start(const ReductionRange& range) {
   const Tensor flat = range.whole ? gradients_.bucket(range.bucket)
                                   : gradients_.part(range.parameters, range.begin, range.end);
   if (own_digest != nullptr) digest_own(range, flat);
+  if (!sums) {
+    if (gradients_.uses_staging()) gradients_.accumulate_shard(range.bucket);  // frees its staging
+    return;
+  }
   sum_over_tensor_ranks(range, flat);
   const std::vector<int64_t> rows = range.rows(bucket, size_of(flat.dtype()));
   const auto me = rows.begin() + bucket.rank;

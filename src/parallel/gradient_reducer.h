@@ -48,6 +48,9 @@ class GradientReducer final : public ScheduleObserver {
   /// tapes that are reduced each by itself: of each); where stages of a pipeline hold a parameter, its sum
   /// over them. nullptr: nobody.
   Digest* own_digest = nullptr;
+  /// Whether the ranks' gradients are summed in the steps that begin from now on; else they are digested
+  /// alone, and what finish() leaves is of no use.
+  bool sums = true;
   /// Parts of this step whose reduction began before their micro-batches had ended.
   int64_t overlapped() const { return overlapped_; }
 

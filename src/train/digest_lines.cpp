@@ -160,41 +160,72 @@ std::optional<DigestDifference> difference(const StepDigests& then, const StepDi
   return std::nullopt;
 }
 
+namespace {
+
+using Holders = std::map<uint64_t, std::vector<int>>;  // of each digest, the ranks
+
+/// Counts the votes of groups whose members must have one digest.
+class Votes {
+ public:
+  /// Whether the members agree.
+  bool count(const Holders& by_digest) {
+    if (by_digest.size() == 1) return true;
+    size_t copies = 0, most = 0;
+    for (const auto& [digest, ranks] : by_digest) {
+      copies += ranks.size();
+      most = std::max(most, ranks.size());
+    }
+    const bool decided = 2 * most > copies;
+    if (decided) fewest_ = fewest_ == 0 ? copies : std::min(fewest_, copies);
+    for (const auto& [digest, ranks] : by_digest)
+      if (!decided)
+        undecided_[copies].insert(ranks.begin(), ranks.end());
+      else if (ranks.size() < most)
+        outvoted_.insert(ranks.begin(), ranks.end());
+    return false;
+  }
+  /// A rank that a majority contradicts explains the ties that it is in, and a tie of few copies one of many.
+  std::optional<Disagreement> result() const {
+    if (outvoted_.empty() && undecided_.empty()) return std::nullopt;
+    Disagreement found;
+    found.named = !outvoted_.empty();
+    const std::set<int>& ranks = found.named ? outvoted_ : undecided_.begin()->second;
+    found.ranks.assign(ranks.begin(), ranks.end());
+    found.copies = static_cast<int>(found.named ? fewest_ : undecided_.begin()->first);
+    return found;
+  }
+
+ private:
+  std::set<int> outvoted_;
+  std::map<size_t, std::set<int>> undecided_;  // by the number of copies
+  size_t fewest_ = 0;                          // copies that outvoted a rank
+};
+
+}  // namespace
+
 std::optional<Disagreement> find_disagreement(const StepDigests& d,
                                               const std::array<std::vector<int>, kCopyKinds>& groups) {
-  Disagreement found;
-  std::set<int> outvoted;
-  std::map<size_t, std::set<int>> undecided;  // by the number of copies
-  size_t fewest = 0;                          // copies that outvoted a rank
+  Votes votes;
+  std::vector<CopyKind> kinds;
   for (size_t k = 0; k < kCopyKinds; ++k) {
-    std::map<int, std::map<uint64_t, std::vector<int>>> holders;  // group -> digest -> ranks
+    std::map<int, Holders> holders;  // by group
     for (size_t r = 0; r < d.copies.size(); ++r)
       holders[groups[k].at(r)][d.copies[r][k]].push_back(static_cast<int>(r));
-    for (const auto& [group, by_digest] : holders) {
-      if (by_digest.size() == 1) continue;
-      const auto kind = static_cast<CopyKind>(k);
-      if (found.kinds.empty() || found.kinds.back() != kind) found.kinds.push_back(kind);
-      size_t copies = 0, most = 0;
-      for (const auto& [digest, ranks] : by_digest) {
-        copies += ranks.size();
-        most = std::max(most, ranks.size());
-      }
-      const bool decided = 2 * most > copies;
-      if (decided) fewest = fewest == 0 ? copies : std::min(fewest, copies);
-      for (const auto& [digest, ranks] : by_digest)
-        if (!decided)
-          undecided[copies].insert(ranks.begin(), ranks.end());
-        else if (ranks.size() < most)
-          outvoted.insert(ranks.begin(), ranks.end());
-    }
+    bool agree = true;
+    for (const auto& [group, by_digest] : holders) agree = votes.count(by_digest) && agree;
+    if (!agree) kinds.push_back(static_cast<CopyKind>(k));
   }
-  if (found.kinds.empty()) return std::nullopt;
-  // A rank that a majority contradicts explains the ties that it is in, and a tie of few copies one of many.
-  found.named = !outvoted.empty();
-  const std::set<int>& ranks = found.named ? outvoted : undecided.begin()->second;
-  found.ranks.assign(ranks.begin(), ranks.end());
-  found.copies = static_cast<int>(found.named ? fewest : undecided.begin()->first);
+  std::optional<Disagreement> found = votes.result();
+  if (found) found->kinds = std::move(kinds);
   return found;
+}
+
+std::optional<Disagreement> find_disagreement(const std::vector<ShareDigest>& shares) {
+  Votes votes;
+  std::map<int, Holders> holders;  // by owner
+  for (const ShareDigest& s : shares) holders[s.owner][s.digest].push_back(s.maker);
+  for (const auto& [owner, by_digest] : holders) votes.count(by_digest);
+  return votes.result();
 }
 
 }  // namespace ingot

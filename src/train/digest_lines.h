@@ -82,4 +82,13 @@ struct Disagreement {
 std::optional<Disagreement> find_disagreement(const StepDigests& digests,
                                               const std::array<std::vector<int>, kCopyKinds>& groups);
 
+/// What one rank computed of what is another's: digests of one owner must be equal.
+struct ShareDigest {
+  int maker = 0, owner = 0;
+  uint64_t digest = 0;
+};
+/// The makers whose digests differ from most of one owner's, as above; `kinds` stays empty. Where one maker
+/// has made two that differ, that one.
+std::optional<Disagreement> find_disagreement(const std::vector<ShareDigest>& shares);
+
 }  // namespace ingot

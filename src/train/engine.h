@@ -91,6 +91,10 @@ class TrainEngine {
   StepOutcome step(const data::Batch& batch, const StepCall& call);
   /// Its first half alone: gradients are complete sums over the valid tokens of all ranks.
   StepStats forward_backward(const data::Batch& batch, const StepOptions& options);
+  /// See StepRunner::digest_of_share().
+  uint64_t digest_of_share(const data::Batch& batch, const StepOptions& options, int64_t further) {
+    return runner_->digest_of_share(batch, options, further);
+  }
   /// Names the first gradient that is not finite.
   std::string describe_bad_norm(const GradNorm& norm) const;
   /// "'head.weight' (nan at element 3)": the first weight of this rank that the last update left with a value

@@ -214,7 +214,7 @@ struct HealthConfig {
   double spike_sigma = 8;
   int64_t spike_patience = 20;
   int64_t dead_patience = 10;
-  int64_t digest_every = 1, agree_every = 50;
+  int64_t digest_every = 1, agree_every = 50, replay_every = 500;
   bool check_at_rest = false;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -223,11 +223,12 @@ struct HealthConfig {
     v("spike_patience", spike_patience, "steps a spike may last before the run stops", up_to(bounds::kSteps));
     v("dead_patience", dead_patience, "steps with a gradient of 0 before the run stops; 0: off",
       up_to(bounds::kSteps));
-    v("digest_every", digest_every,
-      "steps between digests of each rank's gradient in digests.jsonl (docs/guard.md); 0: off",
+    v("digest_every", digest_every, "steps between digests of each rank's gradient (docs/guard.md); 0: off",
       up_to(bounds::kSteps));
     v("agree_every", agree_every,
       "steps between checks, also before every checkpoint, that ranks hold the same bits; 0: off",
+      up_to(bounds::kSteps));
+    v("replay_every", replay_every, "steps between those whose gradients are made twice and compared; 0: off",
       up_to(bounds::kSteps));
     v("check_at_rest", check_at_rest,
       "every update first checks that weights and optimizer state are as the one before left them");

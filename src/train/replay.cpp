@@ -84,7 +84,8 @@ ReplayReport replay_run(FileSystem& fs, const ReplayRequest& r, World& world) {
   for (const DigestStart& then : starts)
     if (const std::string found = program_differences(then, world.ranks()); !found.empty())
       refuse(r.run, found);
-  const Recipe recipe = load_run(fs, r.run, {"--run.folder=" + r.folder, "--health.digest_every=1"});
+  const Recipe recipe =
+      load_run(fs, r.run, {"--run.folder=" + r.folder, "--health.digest_every=1", "--health.replay_every=0"});
   if (world.rank() == 0) fs.remove_all(r.folder + "/" + kDigestsFile);  // of a replay before this one
   Trainer trainer(fs, recipe, StartMode::fresh, &world, Rewind{.from = r.from, .of_run = r.run});
   for (const DigestStart& then : starts)

@@ -42,7 +42,9 @@ RunDigests::RunDigests(FileSystem& fs, TrainEngine& engine, const std::string& f
     : engine_(engine),
       config_(engine.recipe().health),
       world_(engine.ranks().groups().world()),
-      agreed_(step) {
+      agreed_(step),
+      repeated_(step),
+      replay_(engine) {
   start_ = {.step = step,
             .ranks = world_.size(),
             .kernels = kernel_set_fingerprint(),
@@ -138,7 +140,7 @@ RunDigests::Copies RunDigests::digests_of_copies() {
 
 Digest* RunDigests::begin_step(int64_t step) {
   gradient_.clear();
-  return due(step, config_.digest_every) ? &gradient_ : nullptr;
+  return due(step, config_.digest_every) || replays(step) ? &gradient_ : nullptr;
 }
 
 void RunDigests::gather(StepDigests& d, bool with_gradients, bool with_copies) {
@@ -169,7 +171,7 @@ const StepDigests& RunDigests::end_step(int64_t step, bool agrees) {
   gather(last_, due(step, config_.digest_every), with_copies);
   if (file_ && !(last_.gradients.empty() && last_.copies.empty())) write(to_json_line(last_));
   if (!with_copies) return last_;
-  if (const auto found = find_disagreement(last_, groups_)) stop(*found, step);
+  if (const auto found = find_disagreement(last_, groups_)) stop_copies(*found, step);
   agreed_ = step;
   return last_;
 }
@@ -178,7 +180,7 @@ void RunDigests::require_agreement(int64_t step) {
   if (config_.agree_every == 0) return;
   StepDigests now{.step = step};
   gather(now, false, true);
-  if (const auto found = find_disagreement(now, groups_)) stop(*found, step);
+  if (const auto found = find_disagreement(now, groups_)) stop_copies(*found, step);
 }
 
 std::vector<Suspect> RunDigests::suspects(const std::vector<int>& ranks) const {
@@ -198,24 +200,51 @@ std::string names_of(const std::vector<Suspect>& suspects) {
 
 }  // namespace
 
-void RunDigests::stop(const Disagreement& found, int64_t step) {
-  const std::vector<Suspect> who = suspects(found.ranks);
+void RunDigests::stop_copies(const Disagreement& found, int64_t step) const {
   std::string what;
   for (const CopyKind kind : found.kinds)
     what += (what.empty() ? "" : ", ") + std::string(kind_in_words(kind));
-  const std::string begin =
-      fmt::format("step {}: ranks that must hold the same bits do not ({}); ", step, what);
-  const std::string which = found.named
-                                ? fmt::format("what most of {} copies hold differs from what these do: {}",
-                                              found.copies, names_of(who))
-                                : fmt::format("{} copies have no majority, so each of these is a suspect: {}",
-                                              found.copies, names_of(who));
+  const std::string who = names_of(suspects(found.ranks));
+  stop(found,
+       fmt::format("step {}: ranks that must hold the same bits do not ({}); {}. They last agreed at step {}",
+                   step, what,
+                   found.named ? fmt::format("what most of {} copies hold differs from what these do: {}",
+                                             found.copies, who)
+                               : fmt::format("{} copies have no majority, so each of these is a suspect: {}",
+                                             found.copies, who),
+                   agreed_),
+       "resumes from a checkpoint at which all copies were equal", agreed_ + 1);
+}
+
+void RunDigests::end_replay(int64_t step, const data::Batch& batch, const StepOptions& options) {
+  const auto found = replay_.compare(gradient_.value(), batch, options);
+  if (!found) {
+    repeated_ = step + 1;
+    return;
+  }
+  require_agreement(step);  // other weights give another gradient
+  const std::string who = names_of(suspects(found->ranks));
+  stop(*found,
+       fmt::format(
+           "step {}: a gradient that was made twice has different bits; {}. They were last equal at step {}",
+           step + 1,
+           found->named
+               ? fmt::format("what most of {} ranks made differs from what these did: {}", found->copies, who)
+               : fmt::format("each of these is a suspect: {}", who),
+           repeated_),
+       fmt::format("resumes; a checkpoint of before step {} (--from) is certain to be sound", repeated_ + 1),
+       repeated_ + 1);
+}
+
+void RunDigests::stop(const Disagreement& found, const std::string& what, const std::string& then,
+                      int64_t trouble_step) const {
   RunError error(
-      RunFault::mismatch, fmt::format("{}{}. They last agreed at step {}", begin, which, agreed_),
-      "a memory, core or link of that machine gives wrong bits: test it or leave it out, and run the same "
-      "command, which resumes from a checkpoint at which all copies were equal",
-      agreed_ + 1);
-  error.set_suspects(who, found.copies);
+      RunFault::mismatch, what,
+      "a memory, core or link of that machine gives wrong bits: test it or leave it out, and run the "
+      "same command, which " +
+          then,
+      trouble_step);
+  error.set_suspects(suspects(found.ranks), found.copies);
   throw error;
 }
 

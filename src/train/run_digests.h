@@ -1,5 +1,6 @@
 // Silent corruption found by equal bits: digests of what each rank computes and holds (digest_lines.h), a
-// vote of the ranks that must hold the same, and a check of memory that nothing writes between two updates.
+// vote of the ranks that must hold the same, gradients that other ranks make again (share_replay.h), and a
+// check of memory that nothing writes between two updates.
 // [health] of the recipe says when; docs/guard.md what each check finds.
 #pragma once
 #include <memory>
@@ -8,6 +9,7 @@
 #include "train/digest_lines.h"
 #include "train/engine.h"
 #include "train/run_failure.h"
+#include "train/share_replay.h"
 
 namespace ingot {
 
@@ -23,6 +25,13 @@ class RunDigests {
   /// `agrees`, and returns what all ranks have. Throws RunError on all ranks where copies differ, with their
   /// ranks and hosts and the last step at which all were equal.
   const StepDigests& end_step(int64_t step, bool agrees);
+
+  /// health.replay_every: whether the gradients of the step are made twice, by ShareReplay.
+  bool replays(int64_t step) const { return replay_.due(step); }
+  /// Before the passes of the step.
+  void begin_replay(const data::Batch& batch, const StepOptions& options) { replay_.make(batch, options); }
+  /// Between passes and update, after `step` complete steps. Throws RunError on all ranks where they differ.
+  void end_replay(int64_t step, const data::Batch& batch, const StepOptions& options);
 
   /// Compares the copies now, where that is on at all, and throws as end_step() does; after `step` complete
   /// steps. For ends that wrong bits may have caused.
@@ -47,7 +56,10 @@ class RunDigests {
   std::array<Communicator*, kCopyKinds> copy_groups() const;
   void open(FileSystem& fs, const std::string& path);
   void write(const std::string& line);
-  [[noreturn]] void stop(const Disagreement& found, int64_t step);
+  [[noreturn]] void stop_copies(const Disagreement& found, int64_t step) const;
+  /// `then`: what the same command does, begun again.
+  [[noreturn]] void stop(const Disagreement& found, const std::string& what, const std::string& then,
+                         int64_t trouble_step) const;
   std::vector<Suspect> suspects(const std::vector<int>& ranks) const;
 
   TrainEngine& engine_;
@@ -60,7 +72,9 @@ class RunDigests {
   Digest gradient_;
   StepDigests last_;
   std::optional<Copies> rest_;
-  int64_t agreed_;  ///< the last step at which all copies were equal
+  int64_t agreed_;    ///< the last step at which all copies were equal
+  int64_t repeated_;  ///< the last step at which all gradients were
+  ShareReplay replay_;
 };
 
 }  // namespace ingot

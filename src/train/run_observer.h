@@ -12,6 +12,7 @@ enum class StepPart {
   update,     ///< the optimizer updates the weights; router biases
   records,    ///< validation, metrics, samples
   save,       ///< copies a checkpoint, which a thread of the writer writes meanwhile
+  replay,     ///< makes the gradient of another rank's share of the batch, before the passes, to compare
 };
 
 /// Called from the run's own thread.

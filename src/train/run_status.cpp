@@ -15,7 +15,7 @@
 namespace ingot {
 namespace {
 
-constexpr const char* kParts[] = {"data", "passes", "optimizer", "update", "records", "save"};
+constexpr const char* kParts[] = {"data", "passes", "optimizer", "update", "records", "save", "replay"};
 
 }  // namespace
 

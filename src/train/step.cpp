@@ -255,9 +255,29 @@ size_t source_count(const data::Batch& batch) {
 }  // namespace
 
 StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
+  StepStats stats = run_share(batch, options, 0);
+  if (ranks_.groups != nullptr) combine(*ranks_.groups, ranks_.pipe, stats);
+  const auto tokens = static_cast<double>(batch.rows * batch.sequence_length);
+  for (auto* sums : {&stats.router_entropy, &stats.residual_square})
+    for (auto& [layer, sum] : *sums) sum /= tokens;
+  return stats;
+}
+
+uint64_t StepRunner::digest_of_share(const data::Batch& batch, StepOptions options, int64_t further) {
+  INGOT_CHECK(reducer_ != nullptr, "one of the ranks of a run takes digests");
+  Digest digest;
+  options.own_digest = &digest;
+  options.profile = nullptr;
+  reducer_->sums = false;
+  run_share(batch, options, further);
+  reducer_->sums = true;
+  return digest.value();
+}
+
+StepStats StepRunner::run_share(const data::Batch& batch, const StepOptions& options, int64_t further) {
   const RankGroups* groups = ranks_.groups;
   const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
-                rank = groups != nullptr ? groups->batch_rank() : 0;
+                rank = groups != nullptr ? (groups->batch_rank() + further) % ranks : 0;
   INGOT_CHECK(options.micro_batch > 0 && batch.rows % (options.micro_batch * ranks) == 0,
               "{} rows in micro-batches of {} on {} ranks", batch.rows, options.micro_batch, ranks);
   const int64_t count = batch.rows / (ranks * options.micro_batch);
@@ -301,9 +321,6 @@ StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) 
     }
   }
   if (reducer_) reducer_->finish();
-  if (groups != nullptr) combine(*groups, ranks_.pipe, stats);
-  for (auto* sums : {&stats.router_entropy, &stats.residual_square})
-    for (auto& [layer, sum] : *sums) sum /= static_cast<double>(tokens.all);
   return stats;
 }
 

@@ -72,6 +72,11 @@ class StepRunner {
   /// over the valid tokens of all ranks; a sharded gradient has values in this rank's shard only. All ranks
   /// return the same statistics.
   StepStats run(const data::Batch& batch, const StepOptions& options);
+  /// Forward and backward of the share of the batch that is `further` data ranks on, without the sum over
+  /// ranks: the digest of its gradient, as StepOptions::own_digest takes it. Called by all ranks with one
+  /// `further`, by which groups of ranks that exchange tokens must meet such groups. The gradients of the
+  /// step before are lost.
+  uint64_t digest_of_share(const data::Batch& batch, StepOptions options, int64_t further);
   /// Forward only: the sum of -logprob over the valid targets that this rank has of these sequences, and
   /// their number. In a pipeline the last stage has them, the others have zeros.
   std::pair<double, int64_t> evaluate(const data::Batch& batch);
@@ -96,6 +101,8 @@ class StepRunner {
     const SlotPolicy* policy = nullptr;  ///< by identity
     bool operator==(const ArenaKey&) const = default;
   };
+  /// The passes of the share that is `further` data ranks on; statistics are of this rank's tokens.
+  StepStats run_share(const data::Batch& batch, const StepOptions& options, int64_t further);
   /// The planned memory of a step of `count` micro-batches.
   PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;

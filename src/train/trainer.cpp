@@ -266,10 +266,10 @@ MetricRow Trainer::train_step() {
   ranks_.world().set_step(step() + 1);
   profile_.clear();
   StepCall call{.options = step_options(), .lr = state_->learning_rate(), .observer = observer_};
+  if (digests_) begin_digests(batch, call);
   call.options.profile = &profile_;
-  call.options.own_digest = digests_ ? digests_->begin_step(step() + 1) : nullptr;
   call.judge = [&](const StepStats& stats, const GradNorm& norm) {
-    if (digests_) digests_->check_rest(step());
+    if (digests_) check_digests(batch, call);
     judge(stats, batch, norm);
   };
   const double roofline_seconds = level_plan().roofline_seconds;

@@ -125,6 +125,9 @@ class Trainer {
   bool run_batch_size();
   /// The next step, its batch included.
   MetricRow train_step();
+  // trainer_replay.cpp:
+  void begin_digests(const data::Batch& batch, StepCall& call);
+  void check_digests(const data::Batch& batch, const StepCall& call);
   /// What follows a step: validation, records, samples, a checkpoint. False where the run is to stop.
   bool after_step(MetricRow& row);
   void judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm);

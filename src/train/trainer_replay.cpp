@@ -1,7 +1,22 @@
-// Steps of another run made again. See trainer.h, and replay.h for what becomes of their digests.
+// What is compared before the update of a step, and steps of another run made again. See trainer.h, and
+// replay.h for what becomes of the latter's digests.
 #include "train/trainer.h"
 
 namespace ingot {
+
+void Trainer::begin_digests(const data::Batch& batch, StepCall& call) {
+  call.options.observer = observer_;
+  if (digests_->replays(step() + 1)) {
+    enter(StepPart::replay);
+    digests_->begin_replay(batch, call.options);
+  }
+  call.options.own_digest = digests_->begin_step(step() + 1);
+}
+
+void Trainer::check_digests(const data::Batch& batch, const StepCall& call) {
+  digests_->check_rest(step());
+  if (digests_->replays(step() + 1)) digests_->end_replay(step(), batch, call.options);
+}
 
 void Trainer::replay(int64_t steps, const std::function<bool(int64_t step)>& agrees,
                      const std::function<bool(const StepDigests&)>& made) {

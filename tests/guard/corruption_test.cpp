@@ -25,13 +25,14 @@ TEST(GuardCorruption, ARunWithAChangedBitGoesBackAndEndsAsTheCleanOne) {
   const TempDir folder;
   write_text(folder / "text.txt", tiny_text(2000));
   const auto recipe = [&](const std::string& run) {
-    write_text(folder / (run + ".toml"), digest_recipe(folder.path(), run));
+    write_text(folder / (run + ".toml"), digest_recipe(folder.path(), run) + "replay_every = 1\n");
     return folder / (run + ".toml");
   };
   for (const int ranks : {2, 3}) {
     const std::string clean = fmt::format("clean-{}", ranks);
     run_with_flip(recipe(clean), {}, ranks, {});
-    for (const FlipPlace place : {FlipPlace::weight, FlipPlace::gradient, FlipPlace::moment}) {
+    for (const FlipPlace place :
+         {FlipPlace::weight, FlipPlace::gradient, FlipPlace::moment, FlipPlace::activation}) {
       const std::string run = fmt::format("{}-{}", name_of(place), ranks);
       SCOPED_TRACE(run);
       const std::string file = recipe(run), job = folder / (run + "-job.toml");

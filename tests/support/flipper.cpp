@@ -16,8 +16,10 @@ void flip(const Tensor& t, int64_t element, uint64_t bit) {
 }  // namespace
 
 void Flipper::enters(StepPart part) {
+  part_ = part;
+  seen_ = 0;
   const bool at_rest = place_ == FlipPlace::weight || place_ == FlipPlace::moment;
-  if (struck_ || place_ == FlipPlace::activation || trainer_.step() + 1 != step_) return;
+  if (struck_ || place_ >= FlipPlace::activation || trainer_.step() + 1 != step_) return;
   if (part == (at_rest ? StepPart::data : StepPart::optimizer)) strike();
 }
 
@@ -42,9 +44,18 @@ void Flipper::strike() {
   struck_ = true;
 }
 
+/// Whether the present activation is to change.
+bool Flipper::hits_activation() {
+  ++seen_;
+  const int64_t step = trainer_.step() + 1;
+  if (place_ == FlipPlace::core) return step >= step_ && seen_ % 8 == 3;
+  const StepPart part = place_ == FlipPlace::replayed ? StepPart::replay : StepPart::passes;
+  return !struck_ && step == step_ && part_ == part && seen_ >= 3;
+}
+
 void Flipper::tensor(const std::string&, const Tensor& value) {
-  if (struck_ || place_ != FlipPlace::activation || trainer_.step() + 1 != step_) return;
-  if (value.dtype() != DType::f32 || value.numel() < 64 || ++seen_ < 3) return;
+  if (place_ < FlipPlace::activation || value.dtype() != DType::f32 || value.numel() < 64) return;
+  if (!hits_activation()) return;
   const Random random(seed_, RandomPurpose::test, 72);
   flip(value, static_cast<int64_t>(random.below(0, static_cast<uint64_t>(value.numel()))), 22);
   struck_ = true;

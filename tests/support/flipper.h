@@ -8,13 +8,15 @@
 namespace ingot::test {
 
 enum class FlipPlace {
-  weight,    ///< before the step
-  gradient,  ///< summed over ranks, before the update
-  moment,    ///< optimizer state, before the step
-  activation
+  weight,      ///< before the step
+  gradient,    ///< summed over ranks, before the update
+  moment,      ///< optimizer state, before the step
+  activation,  ///< of the passes
+  replayed,    ///< an activation while another rank's gradient is made again
+  core         ///< activations of every pass from the step on: a core that computes wrongly
 };
 constexpr auto enum_names(FlipPlace) {
-  return names_in_order<FlipPlace>("weight", "gradient", "moment", "activation");
+  return names_in_order<FlipPlace>("weight", "gradient", "moment", "activation", "replayed", "core");
 }
 
 /// Give it to Trainer::observe() of the rank whose memory fails. Element and bit follow from `seed`; of an
@@ -29,11 +31,13 @@ class Flipper final : public RunObserver {
 
  private:
   void strike();
+  bool hits_activation();
   Trainer& trainer_;
   const FlipPlace place_;
   const int64_t step_;
   const uint64_t seed_;
-  int64_t seen_ = 0;  // activations of the step
+  StepPart part_ = StepPart::data;
+  int64_t seen_ = 0;  // activations of the part
   bool struck_ = false;
 };
 

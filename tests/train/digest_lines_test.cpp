@@ -146,6 +146,33 @@ TEST(DigestLines, AMajorityExplainsTiesAndAPairALargerTie) {
   EXPECT_EQ(find_disagreement(d, in)->copies, 2);
 }
 
+TEST(DigestLines, SharesThatOthersMakeNameTheirMaker) {
+  using Shares = std::vector<ShareDigest>;
+  const Shares two{{0, 0, 7}, {1, 1, 8}, {0, 1, 8}, {1, 0, 7}};
+  EXPECT_FALSE(find_disagreement(two));
+  const auto with = [](Shares shares, int maker, int owner) {
+    for (ShareDigest& s : shares)
+      if (s.maker == maker && s.owner == owner) s.digest = 99;
+    return find_disagreement(shares).value();
+  };
+  EXPECT_EQ(with(two, 0, 1).ranks, (Ranks{0, 1}));
+  EXPECT_FALSE(with(two, 0, 1).named);
+  Shares three;
+  for (int further = 0; further < 3; ++further)
+    for (int r = 0; r < 3; ++r)
+      three.push_back({r, (r + further) % 3, static_cast<uint64_t>((r + further) % 3)});
+  EXPECT_FALSE(find_disagreement(three));
+  for (int owner = 0; owner < 3; ++owner) {
+    EXPECT_EQ(with(three, 2, owner).ranks, Ranks{2});
+    EXPECT_TRUE(with(three, 2, owner).named);
+    EXPECT_EQ(with(three, 2, owner).copies, 3);
+  }
+  for (ShareDigest& s : three)
+    if (s.maker == 1) s.digest += 50;
+  EXPECT_EQ(find_disagreement(three)->ranks, Ranks{1}) << "all that one rank made is wrong";
+  EXPECT_EQ(find_disagreement(Shares{{0, 0, 1}, {0, 0, 2}})->ranks, Ranks{0}) << "a rank alone";
+}
+
 TEST(DigestLines, OfTheCorpusAreReadOrRefused) {
   EXPECT_GE(replay_corpus("digest_line", digest_line_input, 200), 5);
 }
