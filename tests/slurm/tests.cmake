@@ -3,13 +3,13 @@ if(NOT MPI_CXX_FOUND)
   add_test(NAME slurm.Jobs
            COMMAND ${CMAKE_COMMAND} -E echo "SKIPPED: built without MPI (scripts/setup --tests installs it)")
 else()
-  add_executable(ingot_test_slurm slurm/job_cases.cpp)
+  add_executable(ingot_test_slurm slurm/job_cases.cpp slurm/guard_cases.cpp slurm/slurm_run.cpp)
   target_link_libraries(ingot_test_slurm PRIVATE ingot_test_main)
   add_test(NAME slurm.Jobs
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm/with_slurm $<TARGET_FILE:ingot_test_slurm>)
 endif()
 # Containers forbid reading another process's memory. Ranks poll for each other, so that beside other tests the jobs take
 # four times as long: the test runs alone.
-set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 1200 COST 1000 RUN_SERIAL ON
+set_tests_properties(slurm.Jobs PROPERTIES LABELS slurm TIMEOUT 1800 COST 1000 RUN_SERIAL ON
                      SKIP_REGULAR_EXPRESSION "^SKIPPED"
                      ENVIRONMENT OMPI_MCA_btl_vader_single_copy_mechanism=none)
