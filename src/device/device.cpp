@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "device/host_kernel.h"
 #include "device/memory/pages.h"
 #include "device/sim/sim_device.h"
 
@@ -21,6 +22,12 @@ class CpuDevice final : public Device {
   }
   void begin_download(void* to, const void* from, int64_t bytes, StreamRole stream) override {
     upload(to, from, bytes, stream);
+  }
+  bool runs_host_kernels() const override { return true; }
+  void launch(HostKernel&& kernel) override {
+    std::vector<void*> at;
+    for (const KernelRange& range : kernel.ranges) at.push_back(range.memory);
+    kernel.body(at);
   }
 };
 
@@ -50,6 +57,10 @@ DeviceKind device_of_environment() {
 }
 
 }  // namespace
+
+void Device::launch(HostKernel&&) {
+  INGOT_CHECK(false, "device '{}' runs no host code as a kernel", name_of(kind()));
+}
 
 void Device::download(void* to, const void* from, int64_t bytes, StreamRole stream) {
   begin_download(to, from, bytes, stream);

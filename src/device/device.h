@@ -15,6 +15,8 @@
 
 namespace ingot {
 
+struct HostKernel;  // device/host_kernel.h
+
 enum class DeviceKind : uint8_t { cpu = 0, null = 1, cuda = 2, hip = 3, sim = 4 };
 constexpr auto enum_names(DeviceKind) {
   return names_in_order<DeviceKind>("cpu", "null", "cuda", "hip", "sim");
@@ -32,16 +34,26 @@ constexpr auto enum_names(StreamRole) {
 
 /// A moment of a stream: all that it was asked for until then is over, and what that waited for. Of the
 /// thread that recorded it. A device that does its work at once leaves it empty.
-struct Event {
+struct DeviceEvent {
   std::shared_ptr<const void> moment;
 };
 
-/// What was allocated and copied, and how often the host waited, since the process began; zeros for the cpu,
-/// whose memory is the host's.
+/// Work that a device has captured, to be asked for again as a whole.
+struct DeviceGraph {
+  std::shared_ptr<const void> work;
+};
+
+/// What was launched, allocated and copied, and how often the host waited, since the process began; zeros for
+/// the cpu, whose memory is the host's.
 struct DeviceCounters {
+  std::atomic<int64_t> launches = 0;  ///< of kernels, those of a graph counted with it
+  std::atomic<int64_t> graph_launches = 0;
   std::atomic<int64_t> allocations = 0;
   std::atomic<int64_t> uploads = 0, uploaded_bytes = 0;
   std::atomic<int64_t> downloads = 0, downloaded_bytes = 0;
+  /// Of these copies, those that host code makes because it wants a value now, or has one that a kernel
+  /// wants; a planned copy is made beside kernels and waited for with all others of a step.
+  std::atomic<int64_t> unplanned_copies = 0;
   std::atomic<int64_t> synchronizations = 0;
 };
 
@@ -63,11 +75,29 @@ class Device {
   /// The same, and waits: the bytes are there once it returns.
   void download(void* to, const void* from, int64_t bytes, StreamRole stream = StreamRole::compute);
 
-  virtual Event record(StreamRole /*stream*/) { return {}; }
+  /// Whether kernels of this device may be host code.
+  virtual bool runs_host_kernels() const { return false; }
+  /// Runs host code as a kernel, in the compute stream. What it throws is thrown by this call or a later one
+  /// that launches, or waits for an event.
+  virtual void launch(HostKernel&& kernel);
+
+  /// Whether the device captures graphs.
+  virtual bool captures_graphs() const { return false; }
+  /// Kernels that the thread launches from now on are not run but kept, until end_capture(). What would be
+  /// another at each replay is an InternalError, which ends the capture: bytes that are copied from or to the
+  /// host, waits, events, memory that is allocated, released, or given out or back by an arena.
+  virtual void begin_capture() {}
+  virtual DeviceGraph end_capture() { return {}; }
+  /// Asks for the work of the graph in the compute stream. Its kernels read what their memory holds then;
+  /// what else they use is as it was when it was captured. InternalError where an arena has given some of
+  /// that memory to something else since, or it was released.
+  virtual void replay(const DeviceGraph& /*graph*/) {}
+
+  virtual DeviceEvent record(StreamRole /*stream*/) { return {}; }
   /// What the stream is asked for from now on runs after the event.
-  virtual void wait(StreamRole /*stream*/, const Event& /*event*/) {}
+  virtual void wait(StreamRole /*stream*/, const DeviceEvent& /*event*/) {}
   /// Returns after the event.
-  virtual void synchronize(const Event& /*event*/) {}
+  virtual void synchronize(const DeviceEvent& /*event*/) {}
 
   /// An arena uses these bytes of its memory for something of this category, a literal, from now on.
   virtual void begin_use(void* /*memory*/, int64_t /*bytes*/, const char* /*category*/) {}
@@ -78,6 +108,10 @@ class Device {
   /// `owner`. Both are literals.
   virtual void name_memory(const void* /*memory*/, int64_t /*bytes*/, const char* /*owner*/,
                            const char* /*slot*/) {}
+  /// Values of this host memory, of category `what` (a literal), have moved to the device, or back: for
+  /// messages about host code that touches it meanwhile.
+  virtual void name_moved(const void* /*host*/, int64_t /*bytes*/, const char* /*what*/, bool /*away*/) {}
+  void count_unplanned_copy() { ++counters_.unplanned_copies; }
   const DeviceCounters& counters() const { return counters_; }
 
  protected:

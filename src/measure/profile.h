@@ -2,12 +2,14 @@
 // the recorded executions of ops and waits for other ranks. profile_run.h records them.
 #pragma once
 #include <array>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/enum.h"
 #include "base/spread.h"
+#include "device/device.h"
 #include "measure/op_sizes.h"
 #include "tape/observer.h"
 #include "train/trainer.h"
@@ -58,6 +60,16 @@ struct StepSpan {
   std::vector<OpSpan> ops;  ///< in the order in which they ended
 };
 
+/// What DeviceCounters counted, in their order.
+struct DeviceWork {
+  int64_t launches = 0, allocations = 0, uploads = 0, downloads = 0, unplanned_copies = 0,
+          synchronizations = 0;
+  /// Adds what the counters counted from `since` on.
+  void add(const DeviceCounters& counters, const DeviceWork& since);
+  /// f(name, the same in words, number) of each.
+  void each(const std::function<void(const char*, const char*, int64_t)>& f) const;
+};
+
 struct RankProfile {
   int rank = 0, threads = 1;
   std::vector<StepSpan> steps;
@@ -78,6 +90,8 @@ struct ProfileReport {
   int64_t parameters = 0;
   int64_t batch = 0, micro_batch = 0, length = 0;
   std::vector<RankProfile> ranks;  ///< by rank, at least one; each has the same number of steps, at least one
+  DeviceKind device = DeviceKind::cpu;
+  DeviceWork device_work = {};  ///< of all steps, by the ranks of the first one's process
 
   int64_t steps() const { return static_cast<int64_t>(ranks.front().steps.size()); }
   Spread step_seconds() const;  ///< over the steps; a step takes as long as its slowest rank

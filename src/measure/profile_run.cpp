@@ -152,10 +152,16 @@ void StepRecorder::enters(StepPart phase) {
   const double now = monotonic_seconds() - origin_;
   end_phase(now);
   if (phase == StepPart::data) {
+    const DeviceCounters& counters = device_of(compute_device()).counters();
     if (!step_.phases.empty()) {
       step_.end = now;
-      if (--warm_up_ < 0) steps_.push_back(std::move(step_));
+      if (--warm_up_ < 0) {
+        steps_.push_back(std::move(step_));
+        device_work_.add(counters, before_step_);
+      }
     }
+    before_step_ = {};
+    before_step_.add(counters, {});
     step_ = {};
     step_.begin = now;
     unplaced_ = 0;
@@ -221,6 +227,8 @@ ProfileReport profile_run(FileSystem& fs, const ProfiledSteps& steps, const Prof
     trainer.observe(&recorder);
     trainer.run_steps(o.warm_up + o.steps);
     mine.steps = recorder.take();
+    report.device = compute_device();
+    report.device_work = recorder.device_work();
     trainer.observe(nullptr);
     report.micro_batch = phase.micro(std::max<int64_t>(1, own.parallel.data));
     measure_limits(*group, mine);

@@ -35,6 +35,8 @@ class StepRecorder final : public RunObserver {
   bool wants_tensors() const override { return false; }
   /// Ends the last step.
   std::vector<StepSpan> take();
+  /// What the compute device did in the steps that were kept.
+  const DeviceWork& device_work() const { return device_work_; }
 
  private:
   void waited(double begin, double end);
@@ -43,6 +45,7 @@ class StepRecorder final : public RunObserver {
   int64_t warm_up_;
   std::vector<StepSpan> steps_;
   StepSpan step_;
+  DeviceWork device_work_, before_step_;
   size_t unplaced_ = 0;  ///< waits from this index of step_.ops on have no segment yet
   bool inside_ = false;
   WaitListener listener_;

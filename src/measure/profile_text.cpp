@@ -1,5 +1,6 @@
 // See profile.h: text and JSON.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -136,11 +137,20 @@ std::string to_text(const ProfileReport& r, bool layers) {
       count_of(r.ranks.front().threads, "thread"), r.isa, peak, read, 1e3 * step.median, 1e3 * step.least,
       1e3 * step.most, r.steps(), static_cast<double>(r.batch * r.length) / step.median,
       100 * sum_of_flops(cells) / steps / step.median / (1e9 * peak));
+  std::string device;
+  if (r.device != DeviceKind::cpu) {
+    device = fmt::format("device '{}', in a step:", name_of(r.device));
+    r.device_work.each([&](const char*, const char* what, int64_t count) {
+      device += fmt::format("{} {:g} {}", device.ends_with(':') ? "" : ",",
+                            std::round(10 * static_cast<double>(count) / steps) / 10, what);
+    });
+    device += '\n';
+  }
   std::vector<Table> tables{times_table(r),
                             cells_table("op", table_rows(cells, [](const auto& k) { return k.op; }), scale),
                             cells_table("segment", table_rows(cells, segment_name), scale)};
   if (layers) tables.push_back(cells_table("layer", table_rows(cells, layer_name, true), scale));
-  return text + text_of(tables);
+  return text + device + text_of(tables);
 }
 
 std::string to_json(const ProfileReport& r) {
@@ -168,6 +178,8 @@ std::string to_json(const ProfileReport& r) {
                      {"flops", c.flops},
                      {"bytes", c.bytes},
                      {"wire_bytes", c.wire_bytes}});
+  Json device = Json::object();
+  r.device_work.each([&](const char* name, const char*, int64_t count) { device[name] = count; });
   const Json all{{"format", 1},
                  {"of", r.of},
                  {"stage", r.phase},
@@ -183,6 +195,8 @@ std::string to_json(const ProfileReport& r) {
                  {"peak_gflops", r.peak_gflops()},
                  {"read_gigabytes_per_second", r.read_gbs()},
                  {"ranks", std::move(ranks)},
+                 {"device", name_of(r.device)},
+                 {"device_work", std::move(device)},
                  {"cells", std::move(cells)}};
   return all.dump(1) + "\n";
 }

@@ -6,9 +6,9 @@
 namespace ingot {
 
 Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement,
-             Backing backing)
+             Backing backing, DeviceKind device)
     : decoder_(config),
-      weights_(decoder_.table(), placement, precision, backing),
+      weights_(decoder_.table(), placement, precision, backing, device),
       biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.classes() * 4),
       loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4
                            : 0) {

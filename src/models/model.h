@@ -10,9 +10,10 @@ namespace ingot {
 
 class Model {
  public:
-  /// Allocates weights (zero until initialised or loaded). Throws Error for an invalid config.
+  /// Allocates weights (zero until initialised or loaded), which may move to the device. Throws Error for an
+  /// invalid config.
   Model(const ModelConfig& config, const Precision& precision, const Placement& placement = {},
-        Backing backing = Backing::memory);
+        Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu);
 
   const Decoder& decoder() const { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }

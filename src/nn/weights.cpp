@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/parallel.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 namespace {
@@ -21,7 +22,7 @@ bool is_operand(const ParameterSpec& spec) {
 }  // namespace
 
 WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision,
-                     Backing backing)
+                     Backing backing, DeviceKind device)
     : table_(table),
       placement_(placement),
       precision_(precision),
@@ -34,7 +35,7 @@ WeightSet::WeightSet(const ParameterTable& table, const Placement& placement, co
   INGOT_CHECK(!precision.bf16_masters ||
               (placement.sharding.level == ShardLevel::none && precision.compute == DType::bf16));
   if (backing == Backing::memory && placement.sharding.level != ShardLevel::none) backing = Backing::sparse;
-  masters_ = Buffer(layout_.bytes, backing);
+  masters_ = Buffer(layout_.bytes, backing, device, "weights");
   if (precision.compute == precision.stream ||
       (placement.sharding.level == ShardLevel::none && backing != Backing::sparse))
     return;
@@ -51,17 +52,20 @@ DType WeightSet::master_type(int index) const {
 
 Tensor WeightSet::master(int index) const {
   const auto i = static_cast<size_t>(index);
-  return Tensor(static_cast<char*>(masters_.data()) + layout_.offsets[i], layout_.shapes[i],
-                master_type(index));
+  void* const all = in_use_on_device_ ? masters_.on_device() : masters_.data();
+  return Tensor(static_cast<char*>(all) + layout_.offsets[i], layout_.shapes[i], master_type(index),
+                in_use_on_device_ ? masters_.device() : DeviceKind::cpu);
 }
 
 Tensor WeightSet::compute(int index) const {
   const auto i = static_cast<size_t>(index);
   const DType dtype = is_operand(table_[index]) ? precision_.compute : precision_.stream;
   if (formats_[i] != nullptr) return Tensor(nullptr, {layout_.shapes[i], dtype, formats_[i]});
-  if (!has_copy(index))
-    return Tensor(master(index).data,
-                  {layout_.shapes[i], dtype, dtype == master_type(index) ? nullptr : &kRoundedWeight});
+  if (!has_copy(index)) {
+    Tensor t = master(index);
+    t.meta = {layout_.shapes[i], dtype, dtype == master_type(index) ? nullptr : &kRoundedWeight};
+    return t;
+  }
   const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
 }
@@ -187,11 +191,11 @@ void WeightSet::refresh_compute(int index) {
 }
 
 GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
-                               Backing backing)
-    : GradientBuffer(table, placement, dtype, dtype, backing) {}
+                               Backing backing, DeviceKind device)
+    : GradientBuffer(table, placement, dtype, dtype, backing, device) {}
 
 GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
-                               DType stored, Backing backing)
+                               DType stored, Backing backing, DeviceKind device)
     : table_(table),
       dtype_(dtype),
       stored_(stored),
@@ -205,7 +209,8 @@ GradientBuffer::GradientBuffer(const ParameterTable& table, const Placement& pla
   INGOT_CHECK(stored == dtype ||
               (stored == DType::bf16 && dtype == DType::f32 && level_ != ShardLevel::optimizer));
   if (uses_staging() && backing == Backing::memory) backing = Backing::sparse;
-  memory_ = Buffer(layout_.bytes / size_of(dtype) * size_of(stored), backing);
+  memory_ = Buffer(layout_.bytes / size_of(dtype) * size_of(stored), backing,
+                   uses_staging() ? DeviceKind::cpu : device, "gradients");
   if (uses_staging()) staging_ = Buffer(layout_.bytes, backing);
 }
 
@@ -223,25 +228,30 @@ std::vector<std::string> GradientBuffer::finish_step() {
   for (int i = 0; i < table_.size(); ++i) {
     const Tensor g = gradient(i);
     if (written(i) || g.numel() == 0) continue;
-    if (!zeroed_[static_cast<size_t>(i)]) std::memset(g.data, 0, static_cast<size_t>(g.bytes()));
+    if (!zeroed_[static_cast<size_t>(i)]) set_zero(g);
     names.push_back(table_[i].name);
   }
   return names;
 }
 
+Tensor GradientBuffer::at(const Buffer& memory, int64_t byte, const Shape& shape, DType dtype) const {
+  void* const all = in_use_on_device_ ? memory.on_device() : memory.data();
+  return Tensor(static_cast<char*>(all) + byte, shape, dtype,
+                in_use_on_device_ ? memory.device() : DeviceKind::cpu);
+}
+
 Tensor GradientBuffer::range(const Buffer& memory, int64_t begin, int64_t end) const {
-  return Tensor(static_cast<char*>(memory.data()) + begin, {(end - begin) / size_of(dtype_)}, dtype_);
+  return at(memory, begin, {(end - begin) / size_of(dtype_)}, dtype_);
 }
 
 /// Bytes [begin, end) of the layout, as they are stored.
 Tensor GradientBuffer::kept(int64_t begin, int64_t end) const {
-  return Tensor(static_cast<char*>(memory_.data()) + begin / size_of(dtype_) * size_of(stored_),
-                {(end - begin) / size_of(dtype_)}, stored_);
+  return at(memory_, begin / size_of(dtype_) * size_of(stored_), {(end - begin) / size_of(dtype_)}, stored_);
 }
 
 Tensor GradientBuffer::gradient(int index) const {
   const auto i = static_cast<size_t>(index);
-  return Tensor(kept(layout_.offsets[i], layout_.offsets[i]).data, layout_.shapes[i], stored_);
+  return at(memory_, layout_.offsets[i] / size_of(dtype_) * size_of(stored_), layout_.shapes[i], stored_);
 }
 
 Tensor GradientBuffer::reduced(int bucket) const {
@@ -300,8 +310,7 @@ GradSlot GradientBuffer::slot(int parameter) {
   begun[i] = written_[i] = true;
   if (uses_staging()) begin_staging(layout_.bucket_of[i]);
   const Buffer& memory = uses_staging() ? staging_ : memory_;
-  return {Tensor(static_cast<char*>(memory.data()) + layout_.offsets[i], layout_.shapes[i], dtype_),
-          accumulate};
+  return {at(memory, layout_.offsets[i], layout_.shapes[i], dtype_), accumulate};
 }
 
 void GradientBuffer::finished(int parameter) {
@@ -326,8 +335,7 @@ void GradientBuffer::zero_unwritten(const Buffer& memory, std::span<const int> p
   for (const int p : parameters) {
     const auto i = static_cast<size_t>(p);
     if ((uses_staging() ? staged_ : written_)[i]) continue;
-    std::memset(static_cast<char*>(memory.data()) + layout_.offsets[i], 0,
-                static_cast<size_t>(layout_.shapes[i].numel() * size_of(dtype_)));
+    set_zero(at(memory, layout_.offsets[i], layout_.shapes[i], dtype_));
     zeroed_[i] = true;
   }
 }

@@ -36,9 +36,12 @@ struct Precision {
 
 class WeightSet {
  public:
-  /// Allocates zeroed memory. `table` must outlive the set.
+  /// Allocates zeroed memory. `table` must outlive the set. `device`: where the masters may move, if ranks do
+  /// not shard them.
   WeightSet(const ParameterTable& table, const Placement& placement, const Precision& precision,
-            Backing backing = Backing::memory);
+            Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu);
+  /// From now on tensors are the device's, where the set has one, or those of the host (at first).
+  void use_device(bool on) { in_use_on_device_ = on && masters_.device() != DeviceKind::cpu; }
 
   void initialize(uint64_t seed);
   /// Writes the compute copies from the masters (all of them, or one).
@@ -96,6 +99,7 @@ class WeightSet {
   std::vector<const WeightFormat*> formats_;  ///< by parameter, see set_format()
   ParameterGatherer* gatherer_ = nullptr;
   uint64_t version_ = 0;
+  bool in_use_on_device_ = false;
 
   DType master_type(int index) const;
   bool gathers_copies(const FlatBucket& bucket) const;
@@ -110,11 +114,14 @@ class WeightSet {
 class GradientBuffer final : public GradientSink {
  public:
   GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype,
-                 Backing backing = Backing::memory);
+                 Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu);
   /// Stored as `stored`: dtype, or bf16 for fp32 sums. The latter needs a GradientReducer, and buckets that
   /// are layer groups to save memory; not for ShardLevel::optimizer.
+  /// `device`: where they may move, if there is no staging.
   GradientBuffer(const ParameterTable& table, const Placement& placement, DType dtype, DType stored,
-                 Backing backing);
+                 Backing backing, DeviceKind device = DeviceKind::cpu);
+  /// As WeightSet::use_device().
+  void use_device(bool on) { in_use_on_device_ = on && memory_.device() != DeviceKind::cpu; }
   /// Clears all written bits; memory is not touched (the first contribution overwrites).
   void begin_step();
   /// Zeroes the gradients that nobody wrote and returns their names; call before the optimizer.
@@ -152,6 +159,8 @@ class GradientBuffer final : public GradientSink {
   std::function<void(int)> on_finished;
 
  private:
+  /// Of the buffer, from this byte on, where it is used.
+  Tensor at(const Buffer& memory, int64_t byte, const Shape& shape, DType dtype) const;
   Tensor kept(int64_t begin, int64_t end) const;
   Tensor range(const Buffer& memory, int64_t begin, int64_t end) const;
   void zero_unwritten(const Buffer& memory, std::span<const int> parameters);
@@ -169,6 +178,7 @@ class GradientBuffer final : public GradientSink {
   /// By bucket: the step's sum has begun; it has memory in staging_.
   std::vector<bool> accumulated_, has_staging_;
   int64_t staged_bytes_ = 0, peak_staged_bytes_ = 0;
+  bool in_use_on_device_ = false;
 };
 
 }  // namespace ingot

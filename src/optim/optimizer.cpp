@@ -12,29 +12,29 @@
 
 namespace ingot {
 Optimizer::Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run,
-                     Backing backing)
+                     Backing backing, DeviceKind device)
     : config_(std::move(config)),
       total_steps_(run.total_steps),
-      params_(std::move(params)),
-      stats_(params_.size()) {
+      place_{std::move(params), {}},
+      stats_(place_.params.size()) {
   if (!(config_.weight_decay >= 0)) fail("weight_decay = {}, expected >= 0", config_.weight_decay);
   check_params();
-  groups_ = resolve_groups(params_, config_.groups);
+  groups_ = resolve_groups(place_.params, config_.groups);
   check_whole();
-  for (size_t i = 0; i < params_.size(); ++i) {
+  for (size_t i = 0; i < place_.params.size(); ++i) {
     std::unique_ptr<UpdateRule>& rule = rules_[groups_[i].optimizer];
     if (!rule) rule = require_optimizer(groups_[i].optimizer).make(config_, run.total_steps);
-    groups_[i].lr_multiplier *= rule->width_factor(params_[i].width_multiple);
-    params_[i].master.seed = run.seed;
-    params_[i].master.first = params_[i].begin;
+    groups_[i].lr_multiplier *= rule->width_factor(place_.params[i].width_multiple);
+    place_.params[i].master.seed = run.seed;
+    place_.params[i].master.first = place_.params[i].begin;
   }
-  lay_out_state(run.seed, backing);
+  lay_out_state(run.seed, backing, device);
 }
 
 /// A rule that takes whole matrices has no way to the other parts of one.
 void Optimizer::check_whole() const {
-  for (size_t i = 0; i < params_.size(); ++i) {
-    const ParamView& p = params_[i];
+  for (size_t i = 0; i < place_.params.size(); ++i) {
+    const ParamView& p = place_.params[i];
     const bool part = (p.numel() > 0 && p.numel() < p.shape.numel()) || p.sharding.group != nullptr;
     if (part && require_optimizer(groups_[i].optimizer).takes == RuleTakes::whole_matrices)
       throw Error(fmt::format("optimizer {} takes whole matrices, but this layout divides '{}' among ranks",
@@ -45,7 +45,7 @@ void Optimizer::check_whole() const {
 
 void Optimizer::check_params() const {
   std::set<std::string> names;
-  for (const ParamView& p : params_) {
+  for (const ParamView& p : place_.params) {
     if (!names.insert(p.name).second) fail("two parameters are named '{}'", p.name);
     INGOT_CHECK(p.numel() == 0 || (p.master.data && p.grad.data), "'{}' has no weights or no gradient",
                 p.name);
@@ -59,40 +59,41 @@ void Optimizer::check_params() const {
   }
 }
 
-void Optimizer::lay_out_state(uint64_t seed, Backing backing) {
+void Optimizer::lay_out_state(uint64_t seed, Backing backing, DeviceKind device) {
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    state_.push_back({rules_.at(groups_[i].optimizer)->slots(params_[i]), {}});
-    for (const StateSlot& slot : state_.back().slots) {
+  for (size_t i = 0; i < place_.params.size(); ++i) {
+    place_.state.push_back({rules_.at(groups_[i].optimizer)->slots(place_.params[i]), {}});
+    for (const StateSlot& slot : place_.state.back().slots) {
       offsets.push_back(bytes);
       bytes += round_up_block(slot.shape.numel() * size_of(dtype_of(slot.storage)));
     }
   }
-  memory_ = Buffer(bytes, backing);
+  memory_ = Buffer(bytes, backing, device, "optimizer state");
   auto offset = offsets.begin();
-  for (size_t i = 0; i < state_.size(); ++i)
-    for (const StateSlot& slot : state_[i].slots) {
-      StoredValues& m =
-          state_[i].moments.emplace_back(static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
+  for (size_t i = 0; i < place_.state.size(); ++i)
+    for (const StateSlot& slot : place_.state[i].slots) {
+      StoredValues& m = place_.state[i].moments.emplace_back(
+          static_cast<std::byte*>(memory_.data()) + *offset++, slot.storage);
       m.seed = seed;
-      m.first = params_[i].begin;
+      m.first = place_.params[i].begin;
     }
 }
 
 void Optimizer::change(const OptimizerConfig& config) {
   std::map<std::string, std::unique_ptr<UpdateRule>> rules;
   for (const auto& [name, rule] : rules_) rules[name] = require_optimizer(name).make(config, total_steps_);
-  for (size_t i = 0; i < params_.size(); ++i)
-    if (rules.at(groups_[i].optimizer)->slots(params_[i]).size() > state_[i].slots.size())
+  for (size_t i = 0; i < place_.params.size(); ++i)
+    if (rules.at(groups_[i].optimizer)->slots(place_.params[i]).size() > place_.state[i].slots.size())
       throw Error(fmt::format("'{}' has no state for the momentum that {} is to have from now on",
-                              params_[i].name, groups_[i].optimizer),
+                              place_.params[i].name, groups_[i].optimizer),
                   "give [optimizer] a momentum, and 0 to the phases that want none");
   rules_ = std::move(rules);
   config_.weight_decay = config.weight_decay;
   config_.adamw = config.adamw;
   config_.muon = config.muon;
   config_.clip = config.clip;
+  ++config_version_;
 }
 
 void Optimizer::reset() {
@@ -100,41 +101,68 @@ void Optimizer::reset() {
   steps_ = 0;
 }
 
-std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const StepArgs& args) {
+std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const StepArgs& args, Place& place,
+                                             int64_t step) {
   UpdateRule& rule = *rules_.at(name);
   const auto stream = [&](const ParamView& p, const std::string& values) {
-    return hash64(fmt::format("{}.{} {}", p.name, values, steps_));
+    return hash64(fmt::format("{}.{} {}", p.name, values, step));
   };
   std::vector<RuleTensor> tensors;
-  for (size_t i = 0; i < params_.size(); ++i) {
+  for (size_t i = 0; i < place.params.size(); ++i) {
     const ParamGroup& g = groups_[i];
     if (g.optimizer != name) continue;
-    ParamView& p = params_[i];
-    for (size_t s = 0; s < state_[i].slots.size(); ++s)
-      if (state_[i].moments[s].storage == ValueStorage::bf16_stochastic)
-        state_[i].moments[s].stream = stream(p, state_[i].slots[s].name);
+    ParamView& p = place.params[i];
+    State& state = place.state[i];
+    for (size_t s = 0; s < state.slots.size(); ++s)
+      if (state.moments[s].storage == ValueStorage::bf16_stochastic)
+        state.moments[s].stream = stream(p, state.slots[s].name);
     if (p.master.storage == ValueStorage::bf16_stochastic) p.master.stream = stream(p, "master");
-    tensors.push_back({&p, state_[i].moments, args.lr * g.lr_multiplier * rule.rate_factor(),
+    tensors.push_back({&p, state.moments, args.lr * g.lr_multiplier * rule.rate_factor(),
                        config_.weight_decay * g.decay_multiplier});
   }
-  return rule.step(tensors, steps_, args.grad_scale * args.clip_factor);
+  return rule.step(tensors, step, args.grad_scale * args.clip_factor);
+}
+
+std::vector<UpdateStat> Optimizer::step_at(Place& place, const StepArgs& args, int64_t step) {
+  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor),
+              "lr = {}, gradient factor = {}", args.lr, args.grad_scale * args.clip_factor);
+  std::vector<UpdateStat> all(place.params.size());
+  for (const auto& [name, rule] : rules_) {
+    const std::vector<UpdateStat> stats = step_rule(name, args, place, step);
+    auto next = stats.begin();
+    for (size_t i = 0; i < place.params.size(); ++i)
+      if (groups_[i].optimizer == name) all[i] = *next++;
+  }
+  return all;
 }
 
 void Optimizer::step(const StepArgs& args) {
-  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor),
-              "lr = {}, gradient factor = {}", args.lr, args.grad_scale * args.clip_factor);
-  for (const auto& [name, rule] : rules_) {
-    const std::vector<UpdateStat> stats = step_rule(name, args);
-    auto next = stats.begin();
-    for (size_t i = 0; i < params_.size(); ++i)
-      if (groups_[i].optimizer == name) stats_[i] = *next++;
-  }
+  memory_.data();  // brings the state back from a device
+  stats_ = step_at(place_, args, steps_);
   ++steps_;
+}
+
+Optimizer::Place Optimizer::place_on_device(std::span<const ParamView> params) const {
+  INGOT_CHECK(params.size() == place_.params.size());
+  Place there = place_;
+  auto* const to = static_cast<std::byte*>(memory_.on_device());
+  const std::byte* from = nullptr;  // the first state, where the host's memory begins
+  for (const State& state : place_.state)
+    if (from == nullptr && !state.moments.empty()) from = static_cast<std::byte*>(state.moments[0].data);
+  for (size_t i = 0; i < params.size(); ++i) {
+    ParamView& p = there.params[i];
+    INGOT_CHECK(p.name == params[i].name && p.compute == nullptr, "'{}'", p.name);
+    p.master.data = params[i].master.data;
+    p.grad.data = params[i].grad.data;
+    for (StoredValues& m : there.state[i].moments) m.data = to + (static_cast<std::byte*>(m.data) - from);
+  }
+  return there;
 }
 
 double Optimizer::update_flops() const {
   double flops = 0;
-  for (size_t i = 0; i < params_.size(); ++i) flops += rules_.at(groups_[i].optimizer)->flops(params_[i]);
+  for (size_t i = 0; i < place_.params.size(); ++i)
+    flops += rules_.at(groups_[i].optimizer)->flops(place_.params[i]);
   return flops;
 }
 
@@ -144,10 +172,12 @@ int64_t Optimizer::state_bytes() const {
 
 void Optimizer::for_each_slot(
     const std::function<void(const ParamView&, const std::string&, const Tensor&)>& fn) {
-  for (size_t i = 0; i < params_.size(); ++i)
-    for (size_t s = 0; s < state_[i].slots.size(); ++s) {
-      const StateSlot& slot = state_[i].slots[s];
-      fn(params_[i], slot.name, Tensor(state_[i].moments[s].data, slot.shape, dtype_of(slot.storage)));
+  memory_.data();  // brings it back from a device
+  for (size_t i = 0; i < place_.params.size(); ++i)
+    for (size_t s = 0; s < place_.state[i].slots.size(); ++s) {
+      const StateSlot& slot = place_.state[i].slots[s];
+      fn(place_.params[i], slot.name,
+         Tensor(place_.state[i].moments[s].data, slot.shape, dtype_of(slot.storage)));
     }
 }
 

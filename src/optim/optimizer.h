@@ -38,11 +38,37 @@ class Optimizer {
   /// Takes parameters as they are (their memory must outlive this). Throws Error for a bad config or pattern,
   /// for two parameters of one name, for a bf16 moment that would stall, and for a matrix in parts whose rule
   /// takes whole matrices.
+  /// `device`: where the state may move.
   Optimizer(OptimizerConfig config, std::vector<ParamView> params, const OptimizerRun& run = {},
-            Backing backing = Backing::memory);
+            Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu);
 
   /// One update of every parameter from its gradient. The factors must be finite.
   void step(const StepArgs& args);
+
+  // The same in parts, for a device (optim/device_update.h).
+
+  /// State of one parameter.
+  struct State {
+    std::vector<StateSlot> slots;
+    std::vector<StoredValues> moments;
+  };
+  /// The parameters and their state, at some addresses.
+  struct Place {
+    std::vector<ParamView> params;
+    std::vector<State> state;
+  };
+  /// Weights and gradients where `params` has them, and state on the device, where it goes.
+  Place place_on_device(std::span<const ParamView> params) const;
+  /// The state's addresses on the device are those of place_on_device() again, and it is there.
+  void move_state_to_device() const { memory_.on_device(); }
+  /// Update number `step` at a place; one UpdateStat for each parameter.
+  std::vector<UpdateStat> step_at(Place& place, const StepArgs& args, int64_t step);
+  /// Counts a step; returns its number, from 0.
+  int64_t count_step() { return steps_++; }
+  /// The step that was counted last was not made.
+  void take_step_back() { --steps_; }
+  /// What update_stats() says from now on.
+  void take_stats(std::vector<UpdateStat> stats) { stats_ = std::move(stats); }
 
   /// Rates, decays and momenta of the steps from now on; groups and state stay as they are. Error where a
   /// rule would want state that there is none for.
@@ -51,7 +77,9 @@ class Optimizer {
   void reset();
 
   const OptimizerConfig& config() const { return config_; }
-  std::span<const ParamView> params() const { return params_; }
+  /// Grows with each change().
+  int64_t config_version() const { return config_version_; }
+  std::span<const ParamView> params() const { return place_.params; }
   std::span<const ParamGroup> groups() const { return groups_; }
   /// Of the last step, one per parameter; zeros before the first.
   std::span<const UpdateStat> update_stats() const { return stats_; }
@@ -62,7 +90,7 @@ class Optimizer {
   /// Floating-point operations of one step's matrix work (Newton-Schulz); element-wise work is not counted.
   double update_flops() const;
   /// The resolved table of groups, for people.
-  std::string describe() const { return describe_groups(params_, groups_); }
+  std::string describe() const { return describe_groups(place_.params, groups_); }
 
   /// Visits the state in a fixed order: "optimizer.step" (i64), then per parameter its slots as name + "." +
   /// slot (".exp_avg", ".exp_avg_sq", ".exp_avg_slow", ".momentum"). Loading writes through the same tensors.
@@ -74,23 +102,19 @@ class Optimizer {
   Tensor step_counter() { return Tensor::of(&steps_, Shape{}); }
 
  private:
-  /// State of one parameter.
-  struct State {
-    std::vector<StateSlot> slots;
-    std::vector<StoredValues> moments;
-  };
   void check_params() const;
   void check_whole() const;
-  void lay_out_state(uint64_t seed, Backing backing);
-  std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args);
+  void lay_out_state(uint64_t seed, Backing backing, DeviceKind device);
+  std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args, Place& place,
+                                    int64_t step);
 
   OptimizerConfig config_;
+  int64_t config_version_ = 0;
   int64_t total_steps_ = 0;
-  std::vector<ParamView> params_;
+  Place place_;  ///< on the host; state in memory_
   std::vector<ParamGroup> groups_;
   std::vector<UpdateStat> stats_;
   std::map<std::string, std::unique_ptr<UpdateRule>> rules_;  ///< those that some group has
-  std::vector<State> state_;                                  // per parameter, in memory_
   Buffer memory_;
   int64_t steps_ = 0;
 };

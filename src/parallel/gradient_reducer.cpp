@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "device/host_kernel.h"
+
 namespace ingot {
 
 GradientReducer::GradientReducer(const RankGroups& groups, const ParameterTable& table,
@@ -123,12 +125,17 @@ void GradientReducer::finish() {
 
 /// Without the padding between parameters.
 void GradientReducer::digest_own(const ReductionRange& range, const Tensor& flat) const {
-  for (const int i : range.parameters) {
-    const auto p = static_cast<size_t>(i);
-    const int64_t at = gradients_.layout().offsets[p] - range.begin;
-    const int64_t bytes = gradients_.layout().shapes[p].numel() * size_of(flat.dtype());
-    if (bytes > 0) own_digest->add(static_cast<const char*>(flat.data) + at, bytes, p);
-  }
+  device_of(flat.device)
+      .launch({{{flat.data, flat.bytes(), false}},
+               [this, digest = own_digest, parameters = range.parameters, first = range.begin,
+                size = size_of(flat.dtype())](std::span<void* const> at) {
+                 for (const int i : parameters) {
+                   const auto p = static_cast<size_t>(i);
+                   const int64_t begin = gradients_.layout().offsets[p] - first;
+                   const int64_t bytes = gradients_.layout().shapes[p].numel() * size;
+                   if (bytes > 0) digest->add(static_cast<const char*>(at[0]) + begin, bytes, p);
+                 }
+               }});
 }
 
 /// Sums the parameters that tensor ranks replicate, but of whose gradient each of them has only a partial

@@ -62,7 +62,7 @@ class Message {
   std::vector<Block> blocks_;
   std::vector<Tensor> tensors_;
   std::deque<Buffer> landings_;  ///< on the host, where the tensors are not
-  Event free_;                   ///< nothing uses the tensors' memory any more that had it before
+  DeviceEvent free_;             ///< nothing uses the tensors' memory any more that had it before
   std::vector<Pending> pending_;
 };
 

@@ -1,6 +1,8 @@
 // See gradients.h.
 #include "tape/gradients.h"
 
+#include "tensor/host_copy.h"
+
 namespace ingot {
 
 void Gradients::seed(int32_t id, const Tensor& cotangent) {
@@ -8,6 +10,11 @@ void Gradients::seed(int32_t id, const Tensor& cotangent) {
   INGOT_CHECK(cotangent.meta.shape == v.meta.shape && cotangent.dtype() == v.meta.dtype,
               "cotangent {} for a value {}", cotangent.meta.str(), v.meta.str());
   INGOT_CHECK(!v.gradient.written, "value {} has a cotangent already", id);
+  if (copies_ && cotangent.on_host()) {
+    slots_.allocate_gradient(v);
+    if (v.device != DeviceKind::null) upload(cotangent, v.gradient.tensor);
+    return;
+  }
   v.gradient.tensor = cotangent;
   v.gradient.written = true;
 }

@@ -7,7 +7,10 @@ namespace ingot {
 class Gradients {
  public:
   Gradients(TapeState& state, Transfers& transfers)
-      : slots_(state.slots), transfers_(transfers), sink_(state.options.sink) {}
+      : slots_(state.slots),
+        transfers_(transfers),
+        sink_(state.options.sink),
+        copies_(state.options.copies_leaves) {}
 
   /// See Tape::seed and Tape::gradient.
   void seed(int32_t id, const Tensor& cotangent);
@@ -25,6 +28,7 @@ class Gradients {
   Slots& slots_;
   Transfers& transfers_;
   GradientSink* const sink_;
+  const bool copies_;  ///< cotangents of the host
 };
 
 }  // namespace ingot

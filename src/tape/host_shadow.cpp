@@ -40,6 +40,7 @@ Tensor HostShadow::on_host(const Tensor& t, bool is_read) {
     at->second = Tensor(blocks_.back().data, t.meta);
     if (is_read) {
       device_ = &device_of(t.device);
+      device_->count_unplanned_copy();
       device_->begin_download(at->second.data, t.data, t.bytes(), StreamRole::compute);
     }
   }
@@ -49,7 +50,10 @@ Tensor HostShadow::on_host(const Tensor& t, bool is_read) {
 }
 
 void HostShadow::finish() {
-  for (const auto& [host, device] : results_) upload(host, device);
+  for (const auto& [host, device] : results_) {
+    upload(host, device);
+    device_of(device.device).count_unplanned_copy();
+  }
 }
 
 }  // namespace ingot

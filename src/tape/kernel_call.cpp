@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "tape/device_call.h"
 #include "tape/host_shadow.h"
 #include "tensor/host_copy.h"
 
@@ -39,7 +40,12 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
     if (state_.options.device == DeviceKind::cpu) {
       run_kernel(select_kernel(op, call), op, call, direction);
     } else if (const Kernel* const kernel = select_device_kernel(op, call, state_.options.device)) {
-      run_kernel(*kernel, op, call, direction);
+      if (kernel->device != DeviceKind::cpu) {
+        run_kernel(*kernel, op, call, direction);
+      } else {
+        launch_call(device_of(state_.options.device), *kernel, node, call, direction, scratch_bytes);
+        if (are_watched()) clear_beyond_live_rows(op, call);
+      }
     } else {
       HostShadow shadow(host_, op, call, direction);
       run_kernel(select_kernel(op, shadow.call()), op, shadow.call(), direction);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tape/parts.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 
@@ -43,6 +44,17 @@ Tape::~Tape() {
 }
 
 Value Tape::leaf(const Tensor& data, bool requires_grad) {
+  if (!options().copies_leaves || !data.on_host()) return unplanned_leaf(data, requires_grad);
+  Slots& slots = parts_->state.slots;
+  const int32_t id = slots.add(data.meta);
+  Slot& v = slots[id];
+  v.requires_grad = requires_grad && options().record;
+  slots.allocate(v, "input");
+  if (parts_->state.has_memory()) upload(data, slots.tensor(id));
+  return Value(this, id);
+}
+
+Value Tape::unplanned_leaf(const Tensor& data, bool requires_grad) {
   const int32_t id = parts_->state.slots.add(data.meta);
   Slot& v = parts_->state.slots[id];
   if (parts_->state.has_memory()) v.device = data.device;
@@ -59,7 +71,7 @@ Value Tape::parameter(int index, const Tensor& data, ParameterGatherer* gatherer
   const auto known = parts_->parameters.find(index);
   if (known != parts_->parameters.end()) return Value(this, known->second);
   GradientSink* const sink = options().sink;
-  Value value = leaf(data, sink != nullptr && options().record && sink->wants(index));
+  Value value = unplanned_leaf(data, sink != nullptr && options().record && sink->wants(index));
   Slot& v = parts_->state.slots[value.id()];
   v.parameter = index;
   v.gatherer = gatherer;

@@ -35,7 +35,10 @@
 namespace ingot {
 
 struct TapeOptions {
-  DeviceKind device = DeviceKind::cpu;    ///< of the arena, and of what ops write
+  DeviceKind device = DeviceKind::cpu;  ///< of the arena, and of what ops write
+  /// Leaves and cotangents of the host are copied into the arena; on the null device, planned so. False:
+  /// kernels read them where they are, or copy them each time.
+  bool copies_leaves = false;
   bool record = true;                     ///< false: inference, nothing is saved
   bool defer_weight_gradients = false;    ///< leave weight gradients to Backward::run_deferred()
   bool check_finite = false;              ///< diagnosis: Error at the first op that makes a NaN or infinity
@@ -63,9 +66,11 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  /// The caller's memory, on the host or on the tape's device, as a value. The memory must outlive the tape.
-  /// On the null device `data` is ignored.
+  /// The caller's memory, on the host or on the tape's device, as a value. The memory must outlive the tape,
+  /// unless it is copied. On the null device `data` is ignored.
   Value leaf(const Tensor& data, bool requires_grad = false);
+  /// The same, never copied: for what the memory plan of a step does not know of.
+  Value unplanned_leaf(const Tensor& data, bool requires_grad = false);
   /// A parameter's compute value; the same index gives the same value again. `gatherer` is called before
   /// every read.
   Value parameter(int index, const Tensor& data, ParameterGatherer* gatherer = nullptr);
@@ -84,7 +89,7 @@ class Tape {
   const std::vector<Metric>& metrics() const { return metrics_; }
 
   /// Sets the gradient of the loss with respect to an output (its cotangent), from which backward starts. The
-  /// tensor has the value's shape and dtype, and its memory, as a leaf's, outlives backward.
+  /// tensor has the value's shape and dtype, and its memory outlives backward, unless it is copied.
   void seed(const Value& value, const Tensor& cotangent);
   /// Gradient of a leaf created with requires_grad, after backward; undefined if nothing contributed.
   Tensor gradient(const Value& leaf);

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "device/host_kernel.h"
+
 namespace ingot {
 
 HostCopy::HostCopy(const Tensor& from, StreamRole stream) : tensor_(from) {
@@ -12,6 +14,7 @@ HostCopy::HostCopy(const Tensor& from, StreamRole stream) : tensor_(from) {
   Device& device = device_of(from.device);
   if (stream != StreamRole::compute) device.wait(stream, device.record(StreamRole::compute));
   device.download(memory_.data(), from.data, from.bytes(), stream);
+  device.count_unplanned_copy();
   tensor_ = Tensor(from.bytes() > 0 ? memory_.data() : &nothing, from.meta);
 }
 
@@ -26,8 +29,15 @@ void set_zero(const Tensor& t) {
     std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
     return;
   }
+  Device& device = device_of(t.device);
+  if (device.runs_host_kernels())
+    return device.launch(
+        {{{t.data, t.bytes(), true}}, [bytes = static_cast<size_t>(t.bytes())](std::span<void* const> at) {
+           std::memset(at[0], 0, bytes);
+         }});
   const Buffer zeros(t.bytes());
   upload(Tensor(zeros.data(), t.meta), t);
+  device.count_unplanned_copy();
 }
 
 }  // namespace ingot

@@ -223,13 +223,13 @@ class DeviceOffloadStore final : public OffloadStore {
   struct Entry {
     Buffer copy;  ///< what the device or the host's store is copying
     int64_t bytes = 0;
-    Handle stored = -1;  ///< of the host's store
-    void* to = nullptr;  ///< on the device, where it is read back
-    Event may_arrive;    ///< nothing uses the memory at `to` any more that had it before
+    Handle stored = -1;      ///< of the host's store
+    void* to = nullptr;      ///< on the device, where it is read back
+    DeviceEvent may_arrive;  ///< nothing uses the memory at `to` any more that had it before
   };
   struct Leaving {
     Handle handle;
-    Event arrives;
+    DeviceEvent arrives;
   };
 
   /// Gives the host's store what is leaving the device.

@@ -109,12 +109,22 @@ TrainEngine::TrainEngine(const Recipe& recipe, Backing backing)
 
 TrainEngine::TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, const RunRanks* ranks,
                          Backing backing)
-    : recipe_(recipe), alone_(std::move(alone)), ranks_(alone_ ? alone_.get() : ranks) {
+    : recipe_(recipe),
+      alone_(std::move(alone)),
+      ranks_(alone_ ? alone_.get() : ranks),
+      weights_device_(device_of_weights(backing)) {
   build_model(backing);
   build_optimizer(backing);
   build_balance();
   policy_ = std::make_unique<NamedPolicy>(recipe_.memory.recompute, recipe_.memory.offload);
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_, step_ranks());
+}
+
+DeviceKind TrainEngine::device_of_weights(Backing backing) const {
+  const DeviceKind device = compute_device();
+  const bool moves = backing == Backing::memory && ranks_->groups().world().size() == 1 &&
+                     recipe_.parallel.shard == ShardLevel::none && device_of(device).runs_host_kernels();
+  return moves ? device : DeviceKind::cpu;
 }
 
 void TrainEngine::build_model(Backing backing) {
@@ -124,7 +134,7 @@ void TrainEngine::build_model(Backing backing) {
   pipeline_ = std::make_unique<PipelineGroups>(groups.grid(), groups.rank(), ranks_->group_maker(),
                                                layout_of(recipe_.parallel, recipe_.model), whole.table());
   model_ = std::make_unique<Model>(recipe_.model, recipe_.model_precision(),
-                                   pipeline_->placement(groups.placement()), backing);
+                                   pipeline_->placement(groups.placement()), backing, weights_device_);
   model_->join([&groups](Context& c) {
     groups.join(c);
     if (c.context_rows == nullptr) c.context = nullptr;  // samples: each context rank runs whole sequences
@@ -139,8 +149,9 @@ void TrainEngine::build_model(Backing backing) {
     gatherer_ = std::make_unique<WeightGatherer>(groups, model_->weights(), pipeline_.get());
   ownership_ = shards_ ? std::make_unique<Ownership>(groups, *pipeline_, table, *shards_)
                        : std::make_unique<Ownership>(groups, *pipeline_, table);
-  gradients_ = std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32,
-                                                dtype_of(recipe_.optimizer.gradient), backing);
+  gradients_ =
+      std::make_unique<GradientBuffer>(table, model_->weights().placement(), DType::f32,
+                                       dtype_of(recipe_.optimizer.gradient), backing, weights_device_);
 }
 
 void TrainEngine::build_optimizer(Backing backing) {
@@ -154,8 +165,8 @@ void TrainEngine::build_optimizer(Backing backing) {
   }
   OptimizerConfig config = recipe_.optimizer;
   config.groups = groups_of_stage(std::move(config.groups), model_->decoder().table(), views);
-  optimizer_ =
-      std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run(), backing);
+  optimizer_ = std::make_unique<Optimizer>(std::move(config), std::move(views), recipe_.optimizer_run(),
+                                           backing, weights_device_);
   optimizer_->for_each_slot([](const ParamView& p, const std::string& slot, const Tensor& t) {
     if (t.numel() != p.numel())
       throw Error(fmt::format("the optimizer of '{}' wants state '{}' {}; a run saves one value for each of "
@@ -222,12 +233,53 @@ StepOptions TrainEngine::options(size_t phase, int64_t micro_batch) const {
 }
 
 StepStats TrainEngine::forward_backward(const data::Batch& batch, const StepOptions& options) {
+  const OnDevice weights(*this);
   StepStats stats = runner_->run(batch, options);
   gradients_->finish_step();
   return stats;
 }
 
+StepOutcome TrainEngine::step_on_device(const data::Batch& batch, const StepCall& call) {
+  const auto enters = [&](StepPart part) {
+    if (call.observer != nullptr) call.observer->enters(part);
+  };
+  std::optional<OnDevice> weights(*this);
+  if (!device_update_) {
+    const std::vector<ParamView> there = optimizer_views(model_->weights(), *gradients_);
+    device_update_ = std::make_unique<DeviceUpdate>(weights_device_, *optimizer_, there);
+    if (!qk_layers_.empty()) device_qk_layers_ = qk_clip_layers(recipe_.model, there);
+  }
+  const double begin = monotonic_seconds();
+  StepOptions options = call.options;
+  options.observer = call.observer;
+  options.loss_word = device_update_->loss_word();
+  enters(StepPart::passes);
+  device_update_->begin_step();
+  const std::unique_ptr<StartedStep> started = runner_->start(batch, options);
+  enters(StepPart::optimizer);
+  gradients_->finish_step();
+  const double middle = monotonic_seconds();
+  const bool any = std::any_of(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t >= 0; });
+  const double scale = any ? 1.0 / started->stats.divisor : 0.0;
+  enters(StepPart::update);
+  std::vector<double> sum_squares;
+  if (any) {  // else the judge refuses the batch
+    device_update_->launch({.lr = call.lr, .grad_scale = scale});
+    started->reads.read({device_update_->block()},
+                        [&](std::span<const Tensor> block) { sum_squares = device_update_->take(block[0]); });
+  }
+  StepOutcome o{.stats = runner_->finish(*started)};
+  weights.reset();  // a judge may read what it finds
+  o.norm = norm_over_ranks(sum_squares, scale);
+  if (call.judge) call.judge(o.stats, o.norm);
+  o.clipped_heads = finish_update(o.stats, true);
+  o.passes_seconds = middle - begin;
+  o.update_seconds = monotonic_seconds() - middle;
+  return o;
+}
+
 StepOutcome TrainEngine::step(const data::Batch& batch, const StepCall& call) {
+  if (weights_device_ != DeviceKind::cpu) return step_on_device(batch, call);
   const auto enters = [&](StepPart part) {
     if (call.observer != nullptr) call.observer->enters(part);
   };
@@ -240,7 +292,7 @@ StepOutcome TrainEngine::step(const data::Batch& batch, const StepCall& call) {
   gradients_->finish_step();
   const double middle = monotonic_seconds();
   const double scale = o.stats.valid > 0 ? 1.0 / o.stats.divisor : 0.0;
-  o.norm = norm_over_ranks(scale);
+  o.norm = norm_over_ranks(gradient_norm(optimizer_->params(), scale).sum_squares, scale);
   if (call.judge) call.judge(o.stats, o.norm);
   enters(StepPart::update);
   o.clipped_heads = update(o.stats, {.lr = call.lr,
@@ -251,14 +303,13 @@ StepOutcome TrainEngine::step(const data::Batch& batch, const StepCall& call) {
   return o;
 }
 
-GradNorm TrainEngine::norm_over_ranks(double scale) const {
+GradNorm TrainEngine::norm_over_ranks(const std::vector<double>& sum_squares, double scale) const {
   const ParameterTable& table = model_->decoder().table();
-  const GradNorm local = gradient_norm(optimizer_->params(), scale);
   GradNorm norm;
   norm.sum_squares.resize(static_cast<size_t>(table.size()));
-  for (size_t i = 0; i < local.sum_squares.size(); ++i) {
+  for (size_t i = 0; i < sum_squares.size(); ++i) {
     const int parameter = table.find(optimizer_->params()[i].name);
-    if (!owned(parameter).empty()) norm.sum_squares[static_cast<size_t>(parameter)] = local.sum_squares[i];
+    if (!owned(parameter).empty()) norm.sum_squares[static_cast<size_t>(parameter)] = sum_squares[i];
   }
   const Tensor sums = Tensor::of(norm.sum_squares.data(), {table.size()});
   Communicator& world = ranks_->groups().world();
@@ -268,10 +319,19 @@ GradNorm TrainEngine::norm_over_ranks(double scale) const {
 }
 
 std::string TrainEngine::describe_bad_norm(const GradNorm& norm) const {
+  bring_back();
   const std::string& name = model_->decoder().table()[static_cast<int>(norm.first_bad)].name;
   for (const ParamView& p : optimizer_->params())
     if (p.name == name) return describe_bad_gradient({&p, 1}, GradNorm{{}, norm.norm, 0});
   return fmt::format("the gradient of '{}', which other ranks hold, is not finite", name);
+}
+
+void TrainEngine::bring_back() const {
+  model_->weights().use_device(false);
+  gradients_->use_device(false);
+  if (model_->weights().size() == 0) return;
+  model_->weights().master(0);
+  gradients_->gradient(0);
 }
 
 std::string TrainEngine::describe_bad_weight() const {
@@ -279,6 +339,7 @@ std::string TrainEngine::describe_bad_weight() const {
   for (size_t i = 0; i < params.size(); ++i) {
     const UpdateStat& stat = optimizer_->update_stats()[i];
     if (std::isfinite(stat.weight_rms) && std::isfinite(stat.update_rms)) continue;
+    bring_back();
     // The square of a large finite value overflows too.
     const StoredValues& w = params[i].master;
     const int64_t bad = first_not_finite(w.data, params[i].numel(), dtype_of(w.storage));
@@ -292,10 +353,21 @@ std::string TrainEngine::describe_bad_weight() const {
 int64_t TrainEngine::update(const StepStats& stats, const StepArgs& args) {
   if (gatherer_) gatherer_->reshard_all();
   optimizer_->step(args);
+  return finish_update(stats, false);
+}
+
+int64_t TrainEngine::finish_update(const StepStats& stats, bool on_device) {
+  const QkClipConfig& config = recipe_.optimizer.qk_clip;
   int64_t clipped = 0;
-  if (!qk_layers_.empty())
-    for (const auto& [layer, logits] : stats.attention_logits)
-      clipped += qk_clip(recipe_.optimizer.qk_clip, qk_layers_[static_cast<size_t>(layer)], logits);
+  if (!qk_layers_.empty()) {
+    const OnDevice weights(*this);
+    model_->weights().master(0);  // goes there, should the judge have brought it back
+    for (const auto& [layer, logits] : stats.attention_logits) {
+      const auto i = static_cast<size_t>(layer);
+      clipped += on_device ? device_update_->clip_heads(config, device_qk_layers_[i], logits)
+                           : qk_clip(config, qk_layers_[i], logits);
+    }
+  }
   clipped = sum_over_model(clipped);
   if (shards_ && !gatherer_) shards_->gather(model_->weights());
   update_routers(stats);

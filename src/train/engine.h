@@ -10,6 +10,7 @@
 #include "checkpoint/reader.h"
 #include "optim/balance.h"
 #include "optim/clip.h"
+#include "optim/device_update.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
 #include "parallel/ownership.h"
@@ -27,7 +28,8 @@ struct StepCall {
   StepOptions options;  ///< TrainEngine::options(); its observer is set from `observer`
   double lr = 0;        ///< schedule applied
   RunObserver* observer = nullptr;
-  /// Sees the statistics and the gradient before any weight changes; what it throws ends the step there.
+  /// Sees the statistics and the gradient before any weight changes (on a device: where one is not finite, no
+  /// weight has changed); what it throws ends the step there.
   std::function<void(const StepStats& stats, const GradNorm& norm)> judge = {};
 };
 
@@ -87,7 +89,8 @@ class TrainEngine {
   /// How steps of a phase run.
   StepOptions options(size_t phase, int64_t micro_batch) const;
 
-  /// A whole step. Every rank has the whole batch.
+  /// A whole step. Every rank has the whole batch. On a device the host waits once, after the update has been
+  /// asked for (optim/device_update.h), and the judge comes then.
   StepOutcome step(const data::Batch& batch, const StepCall& call);
   /// Its first half alone: gradients are complete sums over the valid tokens of all ranks.
   StepStats forward_backward(const data::Batch& batch, const StepOptions& options);
@@ -101,9 +104,13 @@ class TrainEngine {
   /// that is not finite; empty: all are finite. Costs nothing where they are: the optimizer has their norms.
   std::string describe_bad_weight() const;
   /// Forward only; see StepRunner::evaluate().
-  std::pair<double, int64_t> evaluate(const data::Batch& batch) { return runner_->evaluate(batch); }
+  std::pair<double, int64_t> evaluate(const data::Batch& batch) {
+    const OnDevice weights(*this);
+    return runner_->evaluate(batch);
+  }
   /// Forward only; see StepRunner::logprobs().
   std::vector<float> logprobs(const data::Batch& batch, int64_t micro_batch) {
+    const OnDevice weights(*this);
     return runner_->logprobs(batch, micro_batch);
   }
   /// Blocks that the passes took from outside their planned memory so far.
@@ -126,13 +133,38 @@ class TrainEngine {
 
  private:
   TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, const RunRanks* ranks, Backing backing);
+  /// While this lives, tensors of weights and gradients are the device's, where they may move to one (in runs
+  /// of one rank). Elsewhere whoever asks for them has them on the host.
+  class OnDevice {
+   public:
+    explicit OnDevice(const TrainEngine& engine) : engine_(engine) { use(true); }
+    ~OnDevice() { use(false); }
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+
+   private:
+    void use(bool on) {
+      engine_.model_->weights().use_device(on);
+      engine_.gradients_->use_device(on);
+    }
+    const TrainEngine& engine_;
+  };
+  /// Where weights, gradients and the optimizer's state of an engine with such memory may move.
+  DeviceKind device_of_weights(Backing backing) const;
   void build_model(Backing backing);
   void build_optimizer(Backing backing);
   void build_balance();
-  /// Norm of the whole model's gradient, the same on all ranks, with sums by index of the parameter table.
-  GradNorm norm_over_ranks(double scale) const;
+  /// step() with weights on a device.
+  StepOutcome step_on_device(const data::Batch& batch, const StepCall& call);
+  /// Norm of the whole model's gradient, the same on all ranks, with sums by index of the parameter table,
+  /// from the sums of squares of this rank's gradients in the optimizer's order.
+  GradNorm norm_over_ranks(const std::vector<double>& sum_squares, double scale) const;
   /// Everything that changes from step to step. Returns how many heads QK-clip clipped.
   int64_t update(const StepStats& stats, const StepArgs& args);
+  /// What of it follows the optimizer's step.
+  int64_t finish_update(const StepStats& stats, bool on_device);
+  /// Weights and gradients to the host, for messages, which read them by the optimizer's addresses.
+  void bring_back() const;
   void update_routers(const StepStats& stats);
   /// Over the ranks that hold other parts of the model: pipeline stages, tensor ranks.
   int64_t sum_over_model(int64_t value) const;
@@ -141,6 +173,7 @@ class TrainEngine {
   std::optional<size_t> phase_;  ///< entered
   std::unique_ptr<RunRanks> alone_;
   const RunRanks* ranks_;
+  DeviceKind weights_device_;  ///< where weights may move; cpu: they stay
   std::unique_ptr<PipelineGroups> pipeline_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Shards> shards_;            ///< where data ranks shard anything
@@ -149,7 +182,9 @@ class TrainEngine {
   std::unique_ptr<GradientBuffer> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<BalanceController> balance_;
-  std::vector<QkClipLayer> qk_layers_;  ///< empty: no clip
+  std::vector<QkClipLayer> qk_layers_;           ///< empty: no clip
+  std::unique_ptr<DeviceUpdate> device_update_;  ///< where weights may move to a device
+  std::vector<QkClipLayer> device_qk_layers_;
   std::unique_ptr<NamedPolicy> policy_;
   std::unique_ptr<OffloadStore> store_;
   std::unique_ptr<StepRunner> runner_;

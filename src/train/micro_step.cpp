@@ -1,12 +1,9 @@
 // See micro_step.h.
 #include "train/micro_step.h"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-
-#include "tensor/convert.h"
+#include "device/host_kernel.h"
 #include "tensor/host_copy.h"
+#include "train/micro_stats.h"
 
 namespace ingot {
 namespace {
@@ -29,18 +26,7 @@ std::vector<float> known_cotangents(const ColumnSpans& columns, size_t tokens, d
 
 HeadAllowed allowed_ids(Tape& tape, const MicroBatch& batch) {
   if (!batch.allowed.defined()) return {};
-  return {tape.leaf(batch.allowed), tape.leaf(batch.allowed_ids)};
-}
-
-void collect(std::span<const float> logprob, std::span<const float> lse, std::span<const int32_t> targets,
-             const ObjectiveResult& objective, HeadStats& stats) {
-  stats.objective += objective.loss;
-  for (size_t t = 0; t < targets.size(); ++t) {
-    if (targets[t] < 0) continue;
-    stats.nll -= logprob[t];
-    stats.lse += lse[t];
-    ++stats.valid;
-  }
+  return {tape.unplanned_leaf(batch.allowed), tape.unplanned_leaf(batch.allowed_ids)};
 }
 
 }  // namespace
@@ -132,15 +118,17 @@ void RunningCounts::add(int64_t layer, std::span<const double> choices, int64_t 
   l.tokens += tokens;
 }
 
-MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
-                     const StepTokens& step, StepStats* stats, RunningCounts& running)
+MicroStep::MicroStep(const Model& model, Tape& tape, std::shared_ptr<const MicroBatch> batch,
+                     const StepOptions& options, const StepTokens& step, StepStats* stats,
+                     RunningCounts& running, StepReads& reads)
     : model_(model),
       tape_(tape),
-      batch_(std::move(batch)),
+      shared_(std::move(batch)),
       options_(options),
       step_(step),
       stats_(stats),
       running_(running),
+      reads_(reads),
       context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
       ids_T_(tape.leaf(batch_.ids)),
       objectives_(1 + batch_.mtp.size()) {
@@ -151,6 +139,18 @@ MicroStep::MicroStep(const Model& model, Tape& tape, MicroBatch batch, const Ste
               "routes of {} layers, {} have experts", batch_.routes.size(), layers.size());
   for (size_t i = 0; i < batch_.routes.size(); ++i)
     context_.routers[layers[i]].forced_ids_TK = batch_.routes[i];
+  const int64_t rows = router_rows();
+  counts_ = std::make_shared<const MicroStats>(
+      MicroStats{.batch = shared_,
+                 .objective = options.objective,
+                 .z_coefficient = options.z_coefficient,
+                 .model = &model,
+                 .stats = stats,
+                 .running = &running,
+                 .router_rows = rows,
+                 .token_ranks = context_.tokens != nullptr ? context_.tokens->size() : 1,
+                 // Where tensor ranks share the rows, the router of each sees its part of them.
+                 .first_router_row = rows < batch_.ids.numel() ? rows * context_.tensor->rank() : 0});
 }
 
 int64_t MicroStep::router_rows() const {
@@ -168,6 +168,8 @@ void MicroStep::take_running_counts() {
 }
 
 std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector<Value>& received) {
+  if (running_.used() && reads_.pending()) reads_.finish();  // this micro-batch's balance loss needs them
+  reads_.keep(shared_);
   take_running_counts();
   StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
   for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
@@ -176,7 +178,7 @@ std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector
     if (parts.loss) predict(depth, std::move(hidden_TD));
   }
   seed_router_losses(stage.balance_losses());
-  if (stats_ != nullptr) collect_metrics(*stats_);
+  if (stats_ != nullptr) collect_metrics();
   return parts.loss ? std::vector<Value>() : stage.live_values();
 }
 
@@ -198,6 +200,7 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   const auto tokens = static_cast<size_t>(rows);
   const Objective& objective = *options_.objective;
   if (objective.known_cotangent) c.row_weight = known_cotangents(what.columns, tokens, what.weight);
+  c.is_late = options_.head == HeadMode::gradient && tape_.options().copies_leaves;
   Value row_weight;
   if (options_.head == HeadMode::gradient) row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
   // In mode gradient the head takes the z-loss cotangent relative to the row weight, which is negative.
@@ -208,28 +211,29 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(what.targets), {},
                                              row_weight, what.allowed);
   hidden_TD = {};  // the tape may free it
-  if (tape_.options().device != DeviceKind::null) {
-    const HostCopy logprob_T(h.logprob_T.tensor()), lse_T(h.lse_T.tensor()),
-        entropy_T(objective.entropy ? h.entropy_T.tensor() : Tensor());
-    const auto statistic = [tokens](const HostCopy& copy) {
-      return copy.tensor().defined() ? std::span(copy.as<const float>(), tokens) : std::span<const float>();
+  if (tape_.options().device == DeviceKind::null) {
+    c.objective.d_logprob.assign(tokens, 0);
+    if (options_.z_coefficient != 0 && !c.is_late) c.objective.d_lse.assign(tokens, 0);
+    if (objective.entropy) c.objective.d_entropy.assign(tokens, 0);
+  } else {
+    const auto add = [counts = counts_, targets = what.targets, columns = what.columns,
+                      stats](std::span<const Tensor> values) {
+      return counts->add_head(targets, columns, stats, values);
     };
-    const std::span<const float> logprob = statistic(logprob_T), lse = statistic(lse_T);
-    const std::span<const int32_t> ids(what.targets.as<int32_t>(), tokens);
-    c.objective = objective.evaluate(
-        {logprob, lse, ids, options_.z_coefficient, statistic(entropy_T), what.columns, batch_.baseline});
-    if (stats != nullptr) {
-      collect(logprob, lse, ids, c.objective, *stats);
-      if (stats == stats_) count_columns(logprob, c.objective);
+    const std::initializer_list<Tensor> statistics = {h.logprob_T.tensor(), h.lse_T.tensor(),
+                                                      objective.entropy ? h.entropy_T.tensor() : Tensor()};
+    if (stats == stats_ && options_.loss_word != nullptr) sum_on_device(h.logprob_T.tensor());
+    if (c.is_late) {
+      reads_.read(statistics, add);
+    } else {
+      StepReads now(device_of(tape_.options().device));  // the host decides what backward begins with
+      now.read(statistics, [&](std::span<const Tensor> values) { c.objective = add(values); });
+      now.finish();
     }
     scale(c.objective.d_logprob, what.weight);
     scale(c.objective.d_lse, what.weight);
     scale(c.objective.d_entropy, what.weight);
     if (objective.known_cotangent) c.objective.d_logprob = c.row_weight;
-  } else {
-    c.objective.d_logprob.assign(tokens, 0);
-    if (options_.z_coefficient != 0) c.objective.d_lse.assign(tokens, 0);
-    if (objective.entropy) c.objective.d_entropy.assign(tokens, 0);
   }
   const auto seed = [&](const Value& statistic, const std::vector<float>& cotangent) {
     if (!cotangent.empty()) tape_.seed(statistic, Tensor::of(cotangent.data(), {rows}));
@@ -239,18 +243,16 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   seed(h.entropy_T, c.objective.d_entropy);
 }
 
-void MicroStep::count_columns(std::span<const float> logprob, const ObjectiveResult& objective) const {
-  stats_->sums.resize(options_.objective->sums.size());
-  INGOT_CHECK(objective.sums.size() == stats_->sums.size(), "an objective names {} sums and returns {}",
-              stats_->sums.size(), objective.sums.size());
-  for (size_t i = 0; i < objective.sums.size(); ++i) stats_->sums[i] += objective.sums[i];
-  const std::span<const float> recorded = batch_.given.recorded;
-  const auto* targets = batch_.targets.as<int32_t>();
-  for (size_t t = 0; t < recorded.size(); ++t) {
-    if (targets[t] < 0 || std::isnan(recorded[t])) continue;
-    ++stats_->compared;
-    stats_->unequal += std::bit_cast<uint32_t>(recorded[t]) != std::bit_cast<uint32_t>(logprob[t]);
-  }
+void MicroStep::sum_on_device(const Tensor& logprob_T) const {
+  const int32_t* const targets = batch_.targets.as<int32_t>();  // kept until the step is over
+  device_of(logprob_T.device)
+      .launch({{{logprob_T.data, logprob_T.bytes(), false}, {options_.loss_word, sizeof(double), true}},
+               [targets, rows = logprob_T.numel()](std::span<void* const> at) {
+                 const auto* logprob = static_cast<const float*>(at[0]);
+                 auto* sum = static_cast<double*>(at[1]);
+                 for (int64_t t = 0; t < rows; ++t)
+                   if (targets[t] >= 0) *sum += logprob[t];
+               }});
 }
 
 /// A router's losses are means; each counts as much as the step's loss is divided by, times the share of the
@@ -268,52 +270,12 @@ void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
   }
 }
 
-void MicroStep::collect_metrics(StepStats& stats) const {
-  for (const Metric& m : tape_.metrics()) {
-    const auto layer = static_cast<int64_t>(m.layer);
-    if (m.name == "router_ids") {
-      count_by_source(stats, layer, HostCopy(m.value.tensor()).tensor());
-      continue;
-    }
-    const std::vector<double> values = to_doubles(m.value.tensor());
-    if (m.name == "max_attention_logit") {
-      auto& largest = stats.attention_logits[layer];
-      if (largest.empty()) largest = values;
-      for (size_t h = 0; h < values.size(); ++h) largest[h] = std::max(largest[h], values[h]);
-      stats.max_attention_logit =
-          std::max(stats.max_attention_logit, *std::max_element(values.begin(), values.end()));
-    }
-    if (m.name == "router_counts") {
-      auto& counts = stats.expert_counts[layer];
-      counts.resize(values.size());
-      for (size_t e = 0; e < values.size(); ++e) counts[e] += static_cast<int64_t>(values[e]);
-    }
-    if (m.name == "residual_rstd" && stats.residual_square.contains(layer))
-      for (const double r : values) stats.residual_square[layer] += 1 / (r * r) - model_.config().norm_eps;
-    if (m.name == "residual_mean" && stats.residual_square.contains(layer))
-      for (const double mean : values) stats.residual_square[layer] += mean * mean;
-    if (m.name == "router_counts_of_all" && running_.used())
-      running_.add(layer, values, router_rows() * (context_.tokens != nullptr ? context_.tokens->size() : 1));
-    if (m.name == "router_dropped") stats.dropped_choices += static_cast<int64_t>(values[0]);
-    if (m.name == "router_entropy")
-      stats.router_entropy[layer] += values[0] * static_cast<double>(router_rows());
-  }
-}
-
-/// Adds each choice of an expert to the counts of its row's source.
-void MicroStep::count_by_source(StepStats& stats, int64_t layer, const Tensor& ids_TK) const {
-  const auto found = stats.source_expert_counts.find(layer);
-  if (found == stats.source_expert_counts.end()) return;
-  const int64_t experts = model_.config().moe.experts, rows = ids_TK.dim(0), choices = ids_TK.dim(1);
-  // Where tensor ranks share the rows, the router of each sees its part of them.
-  const int64_t first = rows < batch_.ids.numel() ? rows * context_.tensor->rank() : 0;
-  const auto* ids = ids_TK.as<int32_t>();
-  const auto* sources = batch_.sources.as<int32_t>();
-  for (int64_t i = 0; i < rows * choices; ++i) {
-    const int64_t row = first + i / choices;
-    if (ids[i] >= 0 && ids[i] < experts)
-      ++found->second[static_cast<size_t>(sources[row] * experts + ids[i])];
-  }
+void MicroStep::collect_metrics() {
+  for (const Metric& m : tape_.metrics())
+    reads_.read({m.value.tensor()},
+                [counts = counts_, name = m.name, layer = int64_t{m.layer}](std::span<const Tensor> value) {
+                  counts->add_metric(name, layer, value[0]);
+                });
 }
 
 EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,

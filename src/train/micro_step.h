@@ -14,6 +14,7 @@
 #include "train/head_stats.h"
 #include "train/objective.h"
 #include "train/shifted_targets.h"
+#include "train/step_reads.h"
 
 namespace ingot {
 
@@ -54,6 +55,9 @@ struct StepOptions {
   TapeProfile* profile = nullptr;
   bool check_finite = false;  ///< Error that names the first op with a NaN or infinity
   TapeObserver* observer = nullptr;
+  /// A double on the device, which a step adds the log-probabilities of its targets to; nullptr: none. It is
+  /// finite if they are.
+  void* loss_word = nullptr;
   Digest* own_digest = nullptr;  ///< see GradientReducer::own_digest
 };
 
@@ -101,14 +105,17 @@ class RunningCounts {
   std::map<int64_t, Layer> layers_;
 };
 
+struct MicroStats;  // train/micro_stats.h
+
 /// Forward, objective and cotangents of a whole model or of a pipeline stage. The caller runs the backward
 /// pass, which this must outlive.
 class MicroStep final : public PipelineStep {
  public:
-  /// The micro-batch adds to `stats`, router entropies as sums over tokens; nullptr measures nothing, and
-  /// `running` stays as it is.
-  MicroStep(const Model& model, Tape& tape, MicroBatch batch, const StepOptions& options,
-            const StepTokens& step, StepStats* stats, RunningCounts& running);
+  /// The micro-batch adds to `stats`, router entropies as sums over tokens, when `reads` has the values;
+  /// nullptr measures nothing, and `running` stays as it is.
+  MicroStep(const Model& model, Tape& tape, std::shared_ptr<const MicroBatch> batch,
+            const StepOptions& options, const StepTokens& step, StepStats* stats, RunningCounts& running,
+            StepReads& reads);
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
@@ -117,6 +124,7 @@ class MicroStep final : public PipelineStep {
   struct Cotangents {
     std::vector<float> row_weight;
     ObjectiveResult objective;
+    bool is_late = false;  ///< the objective is evaluated at the end of the step; backward needs none of it
   };
   /// What one head predicts. Modules of multi-token prediction have targets and weight alone.
   struct Prediction {
@@ -129,11 +137,10 @@ class MicroStep final : public PipelineStep {
   void predict(int64_t depth, Value hidden_TD);
   /// One head: statistics, objective, cotangents. Releases the hidden states.
   void run_head(Value hidden_TD, const Prediction& what, Cotangents& c, HeadStats* stats);
-  /// Counts of the next token's head that other heads do not have.
-  void count_columns(std::span<const float> logprob, const ObjectiveResult& objective) const;
+  /// Adds the log-probabilities of the targets to StepOptions::loss_word.
+  void sum_on_device(const Tensor& logprob_T) const;
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
-  void collect_metrics(StepStats& stats) const;
-  void count_by_source(StepStats& stats, int64_t layer, const Tensor& ids_TK) const;
+  void collect_metrics();
   /// Gives the routers what earlier micro-batches chose, as it is now.
   void take_running_counts();
   /// Rows that this rank's routers see.
@@ -141,11 +148,14 @@ class MicroStep final : public PipelineStep {
 
   const Model& model_;
   Tape& tape_;
-  const MicroBatch batch_;
+  const std::shared_ptr<const MicroBatch> shared_;
+  const MicroBatch& batch_ = *shared_;
   const StepOptions& options_;
   StepTokens step_;
   StepStats* stats_;
   RunningCounts& running_;
+  StepReads& reads_;
+  std::shared_ptr<const MicroStats> counts_;
   std::map<int64_t, std::vector<float>> earlier_;  ///< what this micro-batch found in running_
   Context context_;
   Value ids_T_;

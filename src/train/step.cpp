@@ -87,6 +87,7 @@ PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
 TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {
   TapeOptions t;
   t.device = device;
+  t.copies_leaves = compute_device() != DeviceKind::cpu;
   t.check_finite = o.check_finite;
   t.policy = o.policy;
   t.offload_store = o.offload_store;
@@ -97,7 +98,11 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
 }
 
 TapeOptions forward_only() {
-  return {.device = compute_device(), .record = false};
+  return {.device = compute_device(), .copies_leaves = compute_device() != DeviceKind::cpu, .record = false};
+}
+
+std::shared_ptr<const MicroBatch> share(MicroBatch batch) {
+  return std::make_shared<const MicroBatch>(std::move(batch));
 }
 
 /// The gradient sink of the null device: accepts every contribution, without memory.
@@ -150,9 +155,11 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
   const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model.config().mtp);
   const TapeOptions how = tape_options(o, &sink, DeviceKind::null);
   RunningCounts running(model);
+  StepReads nothing(cpu_device());
   const PipelineStepMaker make = [&](Tape& tape, int) {
-    return std::make_unique<MicroStep>(model, tape, micro_batch(batch, 0, sequences, mtp, ranks.groups), o,
-                                       StepTokens{}, nullptr, running);
+    return std::make_unique<MicroStep>(model, tape,
+                                       share(micro_batch(batch, 0, sequences, mtp, ranks.groups)), o,
+                                       StepTokens{}, nullptr, running, nothing);
   };
   if (ranks.pipe != nullptr) {
     plan.micro_batches = micro_batches;
@@ -182,7 +189,9 @@ void record_forward(const Model& model, const StepOptions& options, int64_t sequ
   CountingArena arena;
   Tape tape(arena, {.device = DeviceKind::null});
   RunningCounts running(model);
-  MicroStep step(model, tape, micro_batch(batch, 0, sequences, mtp), options, {}, nullptr, running);
+  StepReads nothing(cpu_device());
+  MicroStep step(model, tape, share(micro_batch(batch, 0, sequences, mtp)), options, {}, nullptr, running,
+                 nothing);
   step.forward(whole_model(model.config()));
   show(tape);
 }
@@ -254,27 +263,19 @@ size_t source_count(const data::Batch& batch) {
 
 }  // namespace
 
-StepStats StepRunner::run(const data::Batch& batch, const StepOptions& options) {
-  StepStats stats = run_share(batch, options, 0);
-  if (ranks_.groups != nullptr) combine(*ranks_.groups, ranks_.pipe, stats);
-  const auto tokens = static_cast<double>(batch.rows * batch.sequence_length);
-  for (auto* sums : {&stats.router_entropy, &stats.residual_square})
-    for (auto& [layer, sum] : *sums) sum /= tokens;
-  return stats;
-}
-
 uint64_t StepRunner::digest_of_share(const data::Batch& batch, StepOptions options, int64_t further) {
   INGOT_CHECK(reducer_ != nullptr, "one of the ranks of a run takes digests");
   Digest digest;
   options.own_digest = &digest;
   options.profile = nullptr;
   reducer_->sums = false;
-  run_share(batch, options, further);
+  start_share(batch, options, further)->reads.finish();
   reducer_->sums = true;
   return digest.value();
 }
 
-StepStats StepRunner::run_share(const data::Batch& batch, const StepOptions& options, int64_t further) {
+std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, const StepOptions& options,
+                                                     int64_t further) {
   const RankGroups* groups = ranks_.groups;
   const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
                 rank = groups != nullptr ? (groups->batch_rank() + further) % ranks : 0;
@@ -283,12 +284,16 @@ StepStats StepRunner::run_share(const data::Batch& batch, const StepOptions& opt
   const int64_t count = batch.rows / (ranks * options.micro_batch);
   PlannedArena& arena = prepare_arena(batch, options, count);
   gradients_.begin_step();
-  const std::vector<ShiftedTargets> mtp = shifted_targets(batch, model_.config().mtp);
   const StepTokens tokens{batch.rows * batch.sequence_length, batch.loss_divisor()};
-  StepStats stats;
+  std::unique_ptr<StartedStep> step(new StartedStep{shifted_targets(batch, model_.config().mtp),
+                                                    RunningCounts(model_),
+                                                    {},
+                                                    StepReads(device_of(compute_device())),
+                                                    tokens.all});
+  StepStats& stats = step->stats;
   stats.divisor = tokens.divisor;
   stats.sums.resize(options.objective->sums.size());
-  stats.mtp.resize(mtp.size());
+  stats.mtp.resize(step->mtp.size());
   for (const int64_t layer : model_.decoder().moe_layers()) {  // those of other stages too
     stats.expert_counts[layer].resize(static_cast<size_t>(model_.config().moe.experts));
     stats.router_entropy[layer] = 0;
@@ -296,13 +301,12 @@ StepStats StepRunner::run_share(const data::Batch& batch, const StepOptions& opt
       stats.source_expert_counts[layer].resize(n * static_cast<size_t>(model_.config().moe.experts));
   }
   for (int64_t layer = 0; layer < model_.config().layers; ++layer) stats.residual_square[layer] = 0;
-  RunningCounts running(model_);
   const TapeOptions how = tape_options(options, &gradients_, compute_device());
   const PipelineStepMaker make = [&](Tape& tape, int b) {
     const int64_t first = (rank * count + b) * options.micro_batch;
-    return std::make_unique<MicroStep>(model_, tape,
-                                       micro_batch(batch, first, options.micro_batch, mtp, groups), options,
-                                       tokens, &stats, running);
+    return std::make_unique<MicroStep>(
+        model_, tape, share(micro_batch(batch, first, options.micro_batch, step->mtp, groups)), options,
+        tokens, &stats, step->running, step->reads);
   };
   if (reducer_) reducer_->own_digest = options.own_digest;
   if (reducer_) reducer_->begin_step(count);
@@ -314,14 +318,23 @@ StepStats StepRunner::run_share(const data::Batch& batch, const StepOptions& opt
     for (int b = 0; b < count; ++b) {
       arena.restart();
       Tape tape(arena, how);
-      const auto step = make(tape, b);
-      step->forward(whole_model(model_.config()), {});
+      const auto passes = make(tape, b);
+      passes->forward(whole_model(model_.config()), {});
       Backward(tape).run();
       if (reducer_) reducer_->end_micro_batch();
     }
   }
   if (reducer_) reducer_->finish();
-  return stats;
+  return step;
+}
+
+StepStats StepRunner::finish(StartedStep& step) const {
+  step.reads.finish();
+  StepStats& stats = step.stats;
+  if (ranks_.groups != nullptr) combine(*ranks_.groups, ranks_.pipe, stats);
+  for (auto* sums : {&stats.router_entropy, &stats.residual_square})
+    for (auto& [layer, sum] : *sums) sum /= static_cast<double>(step.tokens);
+  return std::move(stats);
 }
 
 std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {

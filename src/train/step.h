@@ -64,6 +64,15 @@ void record_forward(const Model& model, const StepOptions& options, int64_t sequ
 std::vector<float> logprobs(const Model& model, const StepRanks& ranks, const data::Batch& batch,
                             int64_t micro_batch, float logit_scale = 1);
 
+/// A step whose passes have been asked for. The batch must outlive it.
+struct StartedStep {
+  std::vector<ShiftedTargets> mtp;
+  RunningCounts running;
+  StepStats stats;  ///< of this rank; complete once `reads` are finished
+  StepReads reads;
+  int64_t tokens = 0;  ///< of the step, on all ranks
+};
+
 class StepRunner {
  public:
   /// All must outlive this. One of several ranks runs its share of every batch.
@@ -71,7 +80,15 @@ class StepRunner {
   /// Forward and backward of a batch, which is the whole one on every rank. Gradients are sums (not means)
   /// over the valid tokens of all ranks; a sharded gradient has values in this rank's shard only. All ranks
   /// return the same statistics.
-  StepStats run(const data::Batch& batch, const StepOptions& options);
+  StepStats run(const data::Batch& batch, const StepOptions& options) {
+    return finish(*start(batch, options));
+  }
+  /// The same in two parts: on a device the host waits in the second one alone, unless the objective is the
+  /// host's or a balance loss sums over micro-batches (AuxScope::global).
+  std::unique_ptr<StartedStep> start(const data::Batch& batch, const StepOptions& options) {
+    return start_share(batch, options, 0);
+  }
+  StepStats finish(StartedStep& step) const;
   /// Forward and backward of the share of the batch that is `further` data ranks on, without the sum over
   /// ranks: the digest of its gradient, as StepOptions::own_digest takes it. Called by all ranks with one
   /// `further`, by which groups of ranks that exchange tokens must meet such groups. The gradients of the
@@ -101,8 +118,9 @@ class StepRunner {
     const SlotPolicy* policy = nullptr;  ///< by identity
     bool operator==(const ArenaKey&) const = default;
   };
-  /// The passes of the share that is `further` data ranks on; statistics are of this rank's tokens.
-  StepStats run_share(const data::Batch& batch, const StepOptions& options, int64_t further);
+  /// The passes of the share that is `further` data ranks on.
+  std::unique_ptr<StartedStep> start_share(const data::Batch& batch, const StepOptions& options,
+                                           int64_t further);
   /// The planned memory of a step of `count` micro-batches.
   PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;

@@ -4,7 +4,17 @@
 
 namespace ingot {
 
+namespace {
+
+/// On a device the judge of a step comes after its update.
+bool checks_rest_early() {
+  return compute_device() != DeviceKind::cpu;
+}
+
+}  // namespace
+
 void Trainer::begin_digests(const data::Batch& batch, StepCall& call) {
+  if (checks_rest_early()) digests_->check_rest(step());
   call.options.observer = observer_;
   if (digests_->replays(step() + 1)) {
     enter(StepPart::replay);
@@ -14,7 +24,7 @@ void Trainer::begin_digests(const data::Batch& batch, StepCall& call) {
 }
 
 void Trainer::check_digests(const data::Batch& batch, const StepCall& call) {
-  digests_->check_rest(step());
+  if (!checks_rest_early()) digests_->check_rest(step());
   if (digests_->replays(step() + 1)) digests_->end_replay(step(), batch, call.options);
 }
 

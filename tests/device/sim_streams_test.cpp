@@ -72,7 +72,7 @@ TEST_P(SimStreamsInOrder, WaitsOrderStreams) {
     write(a, i, StreamRole::compute);
     order(StreamRole::compute, StreamRole::copy_out);
     sim_device().begin_download(host_.data(), a.data(), kBytes, StreamRole::copy_out);
-    const Event copied = sim_device().record(StreamRole::copy_out);
+    const DeviceEvent copied = sim_device().record(StreamRole::copy_out);
     order(StreamRole::copy_out, StreamRole::comm);  // two streams on the way
     write(a, 0, StreamRole::comm);
     order(StreamRole::comm, StreamRole::compute);
@@ -177,7 +177,7 @@ TEST_P(SimStreamsInOrder, ReleaseWaitsForComputeAlone) {
 
 TEST_P(SimStreamsInOrder, ThreadsHaveStreamsOfTheirOwn) {
   const SimBlock a("a");
-  const Event here = sim_device().record(StreamRole::compute);
+  const DeviceEvent here = sim_device().record(StreamRole::compute);
   std::string waits, synchronizes;
   std::thread([&] {
     waits = fault([&] { sim_device().wait(StreamRole::compute, here); });

@@ -10,6 +10,7 @@
 #include "measure/profile_run.h"
 #include "ops/embedding/embedding.h"
 #include "ops/registry.h"
+#include "support/sim_orders.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
@@ -167,6 +168,21 @@ class ProfileRun : public ::testing::Test {
  private:
   const log::Level level_;
 };
+
+TEST_F(ProfileRun, SaysWhatADeviceDidInAStep) {
+  const ComputeOn on(DeviceKind::sim);
+  const ProfileOptions o{.steps = 2, .warm_up = 2};
+  const auto world = self_world();
+  const ProfileReport r = profile_run(
+      real_file_system(), profiled_steps(real_file_system(), folder_ / "recipe.toml", {}, o), o, *world);
+  EXPECT_GT(r.device_work.launches, 100);
+  const std::string text = to_text(r, false);
+  EXPECT_NE(text.find(" kernels, 1 waits of the host, 0 allocations, "), std::string::npos) << text;
+  EXPECT_NE(text.find(", 0 of these unplanned\n"), std::string::npos) << text;
+  const json device = json::parse(to_json(r))["device_work"];
+  EXPECT_EQ(device["synchronizations"], 2);
+  EXPECT_EQ(device["launches"], r.device_work.launches);
+}
 
 TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
   const ProfileOptions o{.steps = 3, .warm_up = 1};

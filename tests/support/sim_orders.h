@@ -1,4 +1,4 @@
-// The orders in which tests let the work of the simulated device run.
+// The device that tests compute on, and the orders in which they let the work of the simulated device run.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,6 +15,15 @@ inline std::string sim_order_text(const SimOrder& order) {
 inline std::string sim_order_name(const ::testing::TestParamInfo<SimOrder>& info) {
   return sim_order_text(info.param);
 }
+
+/// The device of the process while this lives.
+class ComputeOn {
+ public:
+  explicit ComputeOn(DeviceKind kind) { set_compute_device(kind); }
+  ~ComputeOn() { set_compute_device(DeviceKind::cpu); }
+  ComputeOn(const ComputeOn&) = delete;
+  ComputeOn& operator=(const ComputeOn&) = delete;
+};
 
 /// The order of the process while this lives.
 class InSimOrder {

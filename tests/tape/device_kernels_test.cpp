@@ -30,9 +30,11 @@ void forward(const OpCall& call) {
 }
 void backward(const OpCall&) {}
 
-/// The addition with a kernel on `sim` before those of the CPU.
+/// The addition with a kernel on `sim` before those of the CPU. As if it talked to other ranks, so that the
+/// CPU's kernels cannot run on the device.
 Op with_sim_kernel(const char* (*refuse)(const OpCall&), bool exact = true) {
   Op op = add_op();
+  op.dry_run = [](const OpCall&, bool) {};
   op.kernels.insert(op.kernels.begin(),
                     {"twin", refuse, forward, backward, nullptr, {}, DeviceKind::sim, exact});
   return op;
@@ -86,6 +88,14 @@ TEST_F(DeviceKernels, WhatTheyRefuseRunsOnTheHostIfThePolicyAllowsIt) {
   set_kernel_policy(KernelPolicy::reference);
   EXPECT_EQ(sum_on(DeviceKind::sim, op, 8), 3.0F);
   EXPECT_EQ(calls, 1);
+}
+
+TEST_F(DeviceKernels, OfTheCpuRunOnADeviceThatTakesHostCode) {
+  const DeviceCounters& counters = sim_device().counters();
+  const int64_t launches = counters.launches, downloads = counters.downloads;
+  EXPECT_EQ(sum_on(DeviceKind::sim, add_op(), 8), 3.0F);
+  EXPECT_EQ(counters.launches, launches + 1);
+  EXPECT_EQ(counters.downloads, downloads + 1);  // the sum, by this test
 }
 
 TEST_F(DeviceKernels, CountInTheFingerprintIfTheyDoNotHaveTheBitsOfTheCpu) {

@@ -94,7 +94,9 @@ std::vector<double> losses_of(const Model& model, const data::Batch& batch, Runn
   for (int64_t first = 0; first < batch.rows; first += 2) {
     HeapArena arena;
     Tape tape(arena, {.sink = &gradients});
-    MicroStep step(model, tape, micro_batch(batch, first, 2), options, {}, &stats, running);
+    StepReads reads(cpu_device());
+    MicroStep step(model, tape, std::make_shared<const MicroBatch>(micro_batch(batch, first, 2)), options, {},
+                   &stats, running, reads);
     step.forward(whole_model(model.config()), {});
     for (const auto& [layer, choices] : choices_of(tape, model.config().moe.experts)) {
       std::vector<float>& sum = sums[layer];

@@ -80,6 +80,17 @@ void give_back_pages(void* data, int64_t bytes) {
   advise(data, bytes, static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), MADV_DONTNEED);
 }
 
+void close_addresses(void* data, int64_t bytes) {
+  if (bytes == 0) return;
+  give_back_pages(data, round_up(bytes, int64_t{sysconf(_SC_PAGESIZE)}));
+  INGOT_CHECK(::mprotect(data, static_cast<size_t>(bytes), PROT_NONE) == 0);
+}
+
+void open_addresses(void* data, int64_t bytes) {
+  if (bytes == 0) return;
+  INGOT_CHECK(::mprotect(data, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE) == 0);
+}
+
 void ask_huge_pages(void* data, int64_t bytes) {
   advise(data, bytes, static_cast<uintptr_t>(kHugePage), MADV_HUGEPAGE);
 }

@@ -20,6 +20,9 @@ void release_addresses(void* memory, int64_t bytes);
 
 /// Gives back the whole pages within these bytes. Their contents are undefined. For reserved addresses only.
 void give_back_pages(void* data, int64_t bytes);
+/// Gives back whole reserved addresses: any access crashes until they are opened, as zeros.
+void close_addresses(void* data, int64_t bytes);
+void open_addresses(void* data, int64_t bytes);
 /// Asks for those huge pages that lie within these bytes, for values that are written whole and given back
 /// whole.
 void ask_huge_pages(void* data, int64_t bytes);

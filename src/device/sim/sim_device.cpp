@@ -1,6 +1,7 @@
 // See sim_device.h.
 #include "device/sim/sim_device.h"
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -10,12 +11,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/round.h"
+#include "device/host_kernel.h"
 #include "device/memory/pages.h"
 #include "device/sim/sim_names.h"
 #include "device/sim/sim_streams.h"
@@ -27,11 +30,18 @@ namespace {
 constexpr int64_t kAddresses = int64_t{1} << 40;
 constexpr int kNothing = 0xff;  ///< the bytes of memory that nobody wrote
 
-/// What an Event of this device holds.
+/// What an DeviceEvent of this device holds.
 struct Moment {
   SimStreams* of;
   SimClock clock;
 };
+
+/// A kernel of a graph, and which use each of its ranges had when it was captured.
+struct CapturedKernel {
+  HostKernel kernel;
+  std::vector<int64_t> uses;
+};
+using CapturedKernels = std::vector<CapturedKernel>;
 
 class SimDevice final : public Device {
  public:
@@ -45,9 +55,10 @@ class SimDevice final : public Device {
 
   void* allocate(int64_t bytes) override {
     if (bytes == 0) return nullptr;
+    const std::lock_guard lock(mutex_);
+    refuse_in_capture("allocates memory");
     void* const memory = system_allocate(bytes);
     std::memset(memory, kNothing, static_cast<size_t>(bytes));
-    const std::lock_guard lock(mutex_);
     // A page between blocks belongs to none of them. Addresses are not used twice: what reads a block that
     // was released is found, too.
     const int64_t size = round_up(bytes, kPage) + kPage;
@@ -64,6 +75,7 @@ class SimDevice final : public Device {
     const std::lock_guard lock(mutex_);
     const auto at = blocks_.find(static_cast<char*>(address));
     INGOT_CHECK(at != blocks_.end() && at->second.bytes == bytes, "no block of {} bytes", bytes);
+    refuse_in_capture("releases memory", address);
     require_over(at->first, bytes);
     SimStreams& mine = streams();
     mine.synchronize(mine.now(StreamRole::compute));
@@ -75,10 +87,11 @@ class SimDevice final : public Device {
   void upload(void* to, const void* from, int64_t bytes, StreamRole stream) override {
     if (bytes == 0) return;
     const std::lock_guard lock(mutex_);
+    refuse_in_capture("bakes bytes of the host into the graph", to);
     char* const memory = memory_at(to, bytes);
     const auto* const first = static_cast<const char*>(from);
     std::vector<char> copy(first, first + bytes);
-    add(stream, to, bytes, true,
+    add(stream, one(to, bytes, true),
         [memory, copy = std::move(copy)] { std::memcpy(memory, copy.data(), copy.size()); });
     ++counters_.uploads;
     counters_.uploaded_bytes += bytes;
@@ -87,43 +100,92 @@ class SimDevice final : public Device {
   void begin_download(void* to, const void* from, int64_t bytes, StreamRole stream) override {
     if (bytes == 0) return;
     const std::lock_guard lock(mutex_);
+    refuse_in_capture("copies to the host", from);
     const char* const memory = memory_at(from, bytes);
     const auto size = static_cast<size_t>(bytes);
     std::memset(to, kNothing, size);  // for those that do not wait
-    add(stream, from, bytes, false, [=] { std::memcpy(to, memory, size); });
+    add(stream, one(from, bytes, false), [=] { std::memcpy(to, memory, size); });
     ++counters_.downloads;
     counters_.downloaded_bytes += bytes;
   }
 
-  Event record(StreamRole stream) override {
+  bool runs_host_kernels() const override { return true; }
+  void launch(HostKernel&& kernel) override {
     const std::lock_guard lock(mutex_);
+    if (const auto capture = captures_.find(std::this_thread::get_id()); capture != captures_.end()) {
+      std::vector<int64_t> uses;
+      for (const KernelRange& r : kernel.ranges) uses.push_back(use_of(r.memory));
+      return capture->second->push_back({std::move(kernel), std::move(uses)});
+    }
+    streams().rethrow_failure();
+    run(kernel);
+    streams().rethrow_failure();
+  }
+
+  bool captures_graphs() const override { return true; }
+  void begin_capture() override {
+    const std::lock_guard lock(mutex_);
+    const bool begins =
+        captures_.emplace(std::this_thread::get_id(), std::make_shared<CapturedKernels>()).second;
+    INGOT_CHECK(begins, "a capture inside of another");
+  }
+  DeviceGraph end_capture() override {
+    const std::lock_guard lock(mutex_);
+    auto capture = captures_.extract(std::this_thread::get_id());
+    INGOT_CHECK(!capture.empty(), "no capture to end");
+    return {std::move(capture.mapped())};
+  }
+  void replay(const DeviceGraph& graph) override {
+    const std::lock_guard lock(mutex_);
+    INGOT_CHECK(graph.work != nullptr, "a graph that was not captured");
+    refuse_in_capture("replays a graph");
+    streams().rethrow_failure();
+    for (const CapturedKernel& captured : *static_cast<const CapturedKernels*>(graph.work.get())) {
+      for (size_t i = 0; i < captured.uses.size(); ++i)
+        INGOT_CHECK(captured.uses[i] == use_of(captured.kernel.ranges[i].memory),
+                    "a graph would use memory of device 'sim' that has been given to something else since it "
+                    "was captured: {}. Capture it again",
+                    describe_sim_memory(captured.kernel.ranges[i].memory));
+      run(captured.kernel);
+    }
+    ++counters_.graph_launches;
+    streams().rethrow_failure();
+  }
+
+  DeviceEvent record(StreamRole stream) override {
+    const std::lock_guard lock(mutex_);
+    refuse_in_capture("records an event");
     return {std::make_shared<Moment>(Moment{&streams(), streams().now(stream)})};
   }
-  void wait(StreamRole stream, const Event& event) override {
+  void wait(StreamRole stream, const DeviceEvent& event) override {
     const std::lock_guard lock(mutex_);
     const Moment& moment = moment_of(event);
     INGOT_CHECK(moment.of == &streams(), "an event of another thread's streams");
     streams().wait(stream, moment.clock);
   }
-  void synchronize(const Event& event) override {
+  void synchronize(const DeviceEvent& event) override {
     const std::lock_guard lock(mutex_);
     const Moment& moment = moment_of(event);
     INGOT_CHECK(moment.of == &streams(), "an event of another thread's streams");
     streams().synchronize(moment.clock);
     ++counters_.synchronizations;
+    if (std::uncaught_exceptions() == 0) streams().rethrow_failure();
   }
 
   void begin_use(void* memory, int64_t bytes, const char* category) override {
     const std::lock_guard lock(mutex_);
+    refuse_in_capture("takes a buffer of an arena", memory);
     forget_given_back(static_cast<char*>(memory), bytes);
+    begin_use_of(static_cast<char*>(memory), bytes);
     name_sim_memory(memory, bytes, nullptr, category);
   }
   void end_use(void* memory, int64_t bytes) override {
     const std::lock_guard lock(mutex_);
+    refuse_in_capture("gives a buffer back to an arena", memory);
     char* const address = static_cast<char*>(memory);
     require_over(address, bytes);
     char* const data = memory_at(memory, bytes);
-    add(StreamRole::compute, memory, bytes, true,
+    add(StreamRole::compute, one(memory, bytes, true),
         [=] { std::memset(data, kNothing, static_cast<size_t>(bytes)); });
     given_back_[address] = address + bytes;
   }
@@ -131,6 +193,11 @@ class SimDevice final : public Device {
   void name_memory(const void* memory, int64_t bytes, const char* owner, const char* slot) override {
     const std::lock_guard lock(mutex_);
     name_sim_memory(memory, bytes, owner, slot);
+  }
+
+  void name_moved(const void* host, int64_t bytes, const char* what, bool away) override {
+    const std::lock_guard lock(mutex_);
+    name_moved_memory(host, bytes, away ? what : nullptr);
   }
 
   void set_order(const SimOrder& order) {
@@ -146,24 +213,62 @@ class SimDevice final : public Device {
     int64_t bytes;
   };
 
+  static std::array<SimStreams::Range, 1> one(const void* begin, int64_t bytes, bool is_written) {
+    return {{{static_cast<const char*>(begin), bytes, is_written}}};
+  }
+
+  void run(const HostKernel& kernel) {
+    std::vector<SimStreams::Range> ranges;
+    std::vector<void*> at;
+    for (const KernelRange& r : kernel.ranges) {
+      at.push_back(r.bytes > 0 ? memory_at(r.memory, r.bytes) : r.memory);
+      if (r.bytes > 0) ranges.push_back({static_cast<const char*>(r.memory), r.bytes, r.is_written});
+    }
+    add(StreamRole::compute, ranges, [body = kernel.body, at = std::move(at)] { body(at); });
+    ++counters_.launches;
+  }
+
+  void refuse_in_capture(const char* what, const void* memory = nullptr) {
+    if (captures_.erase(std::this_thread::get_id()) == 0) return;
+    INGOT_CHECK(false, "a capture that {}{}", what,
+                memory == nullptr ? "" : ": " + describe_sim_memory(memory));
+  }
+
+  /// An arena gives these bytes to something new.
+  void begin_use_of(char* begin, int64_t bytes) {
+    auto at = uses_.lower_bound(begin);
+    if (at != uses_.begin() && std::prev(at)->second.end > begin) --at;
+    while (at != uses_.end() && at->first < begin + bytes) at = uses_.erase(at);
+    uses_[begin] = {begin + bytes, ++newest_use_};
+  }
+  /// The number of the use that an arena gave the byte to; 0: none, it stays what it is until it is released.
+  int64_t use_of(const void* memory) const {
+    auto* const at = static_cast<char*>(const_cast<void*>(memory));
+    const auto after = uses_.upper_bound(at);
+    if (after == uses_.begin()) return 0;
+    const Use& use = std::prev(after)->second;
+    return at < use.end ? use.number : 0;
+  }
+
   /// Those of the calling thread.
   SimStreams& streams() {
     return streams_.try_emplace(std::this_thread::get_id(), order_.late, order_.seed).first->second;
   }
 
-  static const Moment& moment_of(const Event& event) {
+  static const Moment& moment_of(const DeviceEvent& event) {
     INGOT_CHECK(event.moment != nullptr, "an event that was not recorded");
     return *static_cast<const Moment*>(event.moment.get());
   }
 
-  void add(StreamRole stream, const void* address, int64_t bytes, bool writes, std::function<void()> run) {
-    const auto* const begin = static_cast<const char*>(address);
-    const auto after = given_back_.upper_bound(const_cast<char*>(begin) + bytes - 1);
-    INGOT_CHECK(after == given_back_.begin() || std::prev(after)->second <= begin,
-                "stream {} would {} memory of device 'sim' that was given back: {}", name_of(stream),
-                writes ? "write" : "read", describe_sim_memory(begin));
-    require_no_other_thread(begin, bytes);
-    streams().add(stream, {begin, bytes, writes}, std::move(run));
+  void add(StreamRole stream, std::span<const SimStreams::Range> ranges, std::function<void()> run) {
+    for (const auto& [begin, bytes, is_written] : ranges) {
+      const auto after = given_back_.upper_bound(const_cast<char*>(begin) + bytes - 1);
+      INGOT_CHECK(after == given_back_.begin() || std::prev(after)->second <= begin,
+                  "stream {} would {} memory of device 'sim' that was given back: {}", name_of(stream),
+                  is_written ? "write" : "read", describe_sim_memory(begin));
+      require_no_other_thread(begin, bytes);
+    }
+    streams().add(stream, ranges, std::move(run));
   }
 
   /// While an exception passes, destructors give back what streams still use. Then this waits.
@@ -211,7 +316,14 @@ class SimDevice final : public Device {
   char *first_ = nullptr, *next_ = nullptr;
   std::map<char*, Memory> blocks_;     ///< by address
   std::map<char*, char*> given_back_;  ///< first byte, end: what arenas hold and nobody uses
+  struct Use {
+    char* end;
+    int64_t number;
+  };
+  std::map<char*, Use> uses_;  ///< by first byte
+  int64_t newest_use_ = 0;
   std::map<std::thread::id, SimStreams> streams_;
+  std::map<std::thread::id, std::shared_ptr<CapturedKernels>> captures_;
 };
 
 SimDevice& the_sim_device() {

@@ -21,6 +21,11 @@ constexpr size_t kNames = 1 << 15;
 std::array<MemoryName, kNames> memory_names;
 std::atomic<size_t> names_given = 0;
 
+/// Host memory whose values have moved to the device; a name is null where they have not. Beyond this many
+/// buffers at once, accesses to some are not named.
+constexpr size_t kMoved = 256;
+std::array<MemoryName, kMoved> moved_memory;
+
 /// All addresses of the device, for the handler.
 std::atomic<const char*> first_address = nullptr;
 std::atomic<int64_t> address_bytes = 0;
@@ -70,6 +75,16 @@ void end_on_host_access(int number, siginfo_t* info, void*) {
   const auto* at = static_cast<const char*>(info->si_addr);
   const char* const first = first_address;
   ::signal(number, SIG_DFL);  // the instruction runs again, and the signal ends the program
+  for (const MemoryName& name : moved_memory) {
+    const char* const slot = name.slot;
+    const char* const begin = name.begin;
+    if (slot == nullptr || at < begin || at >= begin + name.bytes) continue;
+    Text text;
+    text << "error: host code touched memory whose values are on device 'sim': byte " << at - begin << " of "
+         << name.bytes << " of category '" << slot
+         << "'\nhint: ask for the tensor again (WeightSet::master), or use Buffer::data()\n";
+    return text.write();
+  }
   if (first == nullptr || at < first || at >= first + address_bytes) return;
   Text text;
   text << "error: host code touched memory of device 'sim': ";
@@ -87,6 +102,18 @@ void name_sim_memory(const void* memory, int64_t bytes, const char* owner, const
   name.owner = owner;
   name.slot = slot;
   ++names_given;
+}
+
+void name_moved_memory(const void* host, int64_t bytes, const char* what) {
+  const auto* const begin = static_cast<const char*>(host);
+  MemoryName* place = nullptr;
+  for (MemoryName& name : moved_memory)
+    if (name.slot == nullptr ? place == nullptr && what != nullptr : name.begin == begin) place = &name;
+  if (place == nullptr) return;
+  place->slot = nullptr;  // first: the handler must not see half a name
+  place->begin = begin;
+  place->bytes = bytes;
+  place->slot = what;
 }
 
 std::string describe_sim_memory(const void* at) {

@@ -14,7 +14,12 @@ void name_sim_memory(const void* memory, int64_t bytes, const char* owner, const
 /// it has none.
 std::string describe_sim_memory(const void* at);
 
-/// Reports an access by host code to these addresses, before it ends the program. Once in a process.
+/// Host memory whose values of category `what`, a literal, are on the device; nullptr: they are back. Callers
+/// take turns.
+void name_moved_memory(const void* host, int64_t bytes, const char* what);
+
+/// Reports an access by host code to these addresses, or to moved memory, before it ends the program. Once in
+/// a process.
 void watch_sim_addresses(const void* first, int64_t bytes);
 
 }  // namespace ingot

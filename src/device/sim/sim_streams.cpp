@@ -2,6 +2,7 @@
 #include "device/sim/sim_streams.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "device/sim/sim_names.h"
@@ -28,30 +29,38 @@ const char* stream_of(const Access& a) {
 
 }  // namespace
 
+SimStreams::Accesses::const_iterator SimStreams::beyond(size_t stream, int64_t number) const {
+  const Accesses& list = accesses_[stream];
+  return std::upper_bound(list.begin(), list.end(), number,
+                          [](int64_t n, const Access& a) { return n < a.number; });
+}
+
 /// An access to the range by another stream, which work of `stream` that comes after `moment` is not ordered
 /// with; nullptr if there is none.
 const SimStreams::Access* SimStreams::unordered(size_t stream, const SimClock& moment,
                                                 const Range& range) const {
-  for (const Access& a : accesses_)
-    if (a.stream != stream && a.number > moment[a.stream] && (a.range.is_written || range.is_written) &&
-        overlap(a.range, range.begin, range.bytes))
-      return &a;
+  for (size_t other = 0; other < accesses_.size(); ++other)
+    for (auto a = beyond(other, moment[other]); other != stream && a != accesses_[other].end(); ++a)
+      if ((a->range.is_written || range.is_written) && overlap(a->range, range.begin, range.bytes))
+        return &*a;
   return nullptr;
 }
 
-void SimStreams::add(StreamRole stream, const Range& range, std::function<void()> run) {
+void SimStreams::add(StreamRole stream, std::span<const Range> ranges, std::function<void()> run) {
   const auto s = static_cast<size_t>(stream);
   SimClock& moment = moments_[s];
   advance(moment, host_);
-  const Access* const a = unordered(s, moment, range);
-  INGOT_CHECK(
-      a == nullptr,
-      "stream {} would {} memory of device 'sim' beside the {} that stream {} was asked for: {}. Let it "
-      "wait for an event recorded after that",
-      name_of(stream), verb(range.is_written), verb(a->range.is_written), stream_of(*a),
-      describe_sim_memory(std::max(range.begin, a->range.begin)));
+  for (const Range& range : ranges) {
+    const Access* const a = unordered(s, moment, range);
+    INGOT_CHECK(
+        a == nullptr,
+        "stream {} would {} memory of device 'sim' beside the {} that stream {} was asked for: {}. Let it "
+        "wait for an event recorded after that",
+        name_of(stream), verb(range.is_written), verb(a->range.is_written), stream_of(*a),
+        describe_sim_memory(std::max(range.begin, a->range.begin)));
+  }
   ++moment[s];
-  accesses_.push_back({range, s, moment[s]});
+  for (const Range& range : ranges) accesses_[s].push_back({range, s, moment[s]});
   queues_[s].push_back({moment, std::move(run)});
   if (!late_) {
     while (!is_over(moment)) run_one();
@@ -88,16 +97,28 @@ bool SimStreams::run_one() {
   }
   if (n == 0) return false;
   const size_t s = ready[n == 1 ? 0 : random_() % n];
-  queues_[s].front().run();
+  const std::function<void()> run = std::move(queues_[s].front().run);
   queues_[s].pop_front();
   ++done_[s];
+  if (failure_) return true;
+  try {
+    run();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
   return true;
 }
 
 void SimStreams::synchronize(const SimClock& moment) {
   while (!is_over(moment)) INGOT_CHECK(run_one(), "a stream waits for work that nobody asked for");
   advance(host_, moment);
-  std::erase_if(accesses_, [&](const Access& a) { return a.number <= host_[a.stream]; });
+  for (size_t s = 0; s < accesses_.size(); ++s) accesses_[s].erase(accesses_[s].begin(), beyond(s, host_[s]));
+}
+
+void SimStreams::rethrow_failure() {
+  if (!failure_) return;
+  run_all();  // what was asked for until now does nothing
+  std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void SimStreams::run_all() {
@@ -121,9 +142,11 @@ void SimStreams::require_over(const char* begin, int64_t bytes) const {
 }
 
 bool SimStreams::has_work_on(const char* begin, int64_t bytes) const {
-  return std::any_of(accesses_.begin(), accesses_.end(), [&](const Access& a) {
-    return a.number > done_[a.stream] && overlap(a.range, begin, bytes);
-  });
+  for (size_t s = 0; s < accesses_.size(); ++s)
+    if (std::any_of(beyond(s, done_[s]), accesses_[s].end(),
+                    [&](const Access& a) { return overlap(a.range, begin, bytes); }))
+      return true;
+  return false;
 }
 
 }  // namespace ingot

@@ -5,9 +5,10 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <random>
-#include <vector>
+#include <span>
 
 #include "device/device.h"
 
@@ -28,9 +29,11 @@ class SimStreams {
   /// order among the streams that the seed decides.
   SimStreams(bool late, uint64_t seed) : late_(late), random_(seed) {}
 
-  /// Adds work that touches the range. InternalError if it could run beside work of another stream that it
-  /// must not run beside.
-  void add(StreamRole stream, const Range& range, std::function<void()> run);
+  /// Adds work that touches the ranges. InternalError if it could run beside work of another stream that it
+  /// must not run beside. What it throws is kept, and other work does nothing from then on.
+  void add(StreamRole stream, std::span<const Range> ranges, std::function<void()> run);
+  /// Throws what work threw first since this was last called.
+  void rethrow_failure();
   /// What the stream was asked for so far, and what that waits for.
   SimClock now(StreamRole stream) const;
   void wait(StreamRole stream, const SimClock& moment);
@@ -55,7 +58,10 @@ class SimStreams {
     size_t stream;
     int64_t number;
   };
+  using Accesses = std::deque<Access>;
 
+  /// The first access of the stream whose work has a number beyond this one.
+  Accesses::const_iterator beyond(size_t stream, int64_t number) const;
   const Access* unordered(size_t stream, const SimClock& moment, const Range& range) const;
   bool is_over(const SimClock& moment) const;
   bool run_one();
@@ -66,7 +72,9 @@ class SimStreams {
   std::array<SimClock, 4> moments_{};  ///< by stream: what its next work comes after
   SimClock host_{};                    ///< what the thread has waited for
   SimClock done_{};
-  std::vector<Access> accesses_;  ///< those that the thread has not waited for
+  /// By stream, in its order: those that the thread has not waited for.
+  std::array<Accesses, 4> accesses_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace ingot

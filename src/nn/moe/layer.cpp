@@ -95,7 +95,7 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
   RouteAttr attr = route_;
   const bool training = c.tape.options().record;
   const bool expert_choice = config_.selection == AssignRule::expert_choice;
-  Value ids_TK = c.leaf_or_absent(inputs.forced_ids_TK);
+  Value ids_TK = inputs.forced_ids_TK.defined() ? c.tape.unplanned_leaf(inputs.forced_ids_TK) : Value();
   if (expert_choice) refuse_cached_sequences(c);
   if (!ids_TK.defined() && (expert_choice || (config_.selection == AssignRule::sinkhorn && training)))
     ids_TK = assign(c.tape,

@@ -1,0 +1,34 @@
+// What a micro-batch adds to the statistics of its step, once the host has the values of its tape.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "train/micro_step.h"
+
+namespace ingot {
+
+/// Outlives tape and micro-step; the model, the statistics and the running counts must outlive it.
+struct MicroStats {
+  std::shared_ptr<const MicroBatch> batch;
+  std::shared_ptr<const Objective> objective;
+  double z_coefficient = 0;
+  const Model* model = nullptr;
+  StepStats* stats = nullptr;  ///< nullptr: nothing is counted
+  RunningCounts* running = nullptr;
+  int64_t router_rows = 0;       ///< that this rank's routers see
+  int64_t token_ranks = 1;       ///< whose routers see other tokens
+  int64_t first_router_row = 0;  ///< in the micro-batch
+
+  /// One head predicted these targets: its objective, as evaluated. `head`: the statistics to add to;
+  /// nullptr: none. Tensors: logprob, lse and entropy [T]; the last may be undefined.
+  ObjectiveResult add_head(const Tensor& targets, const ColumnSpans& columns, HeadStats* head,
+                           std::span<const Tensor> values) const;
+  /// A metric of the tape.
+  void add_metric(const std::string& name, int64_t layer, const Tensor& value) const;
+
+ private:
+  void count_columns(std::span<const float> logprob, const ObjectiveResult& result) const;
+  void count_by_source(int64_t layer, const Tensor& ids_TK) const;
+};
+
+}  // namespace ingot

@@ -1,0 +1,150 @@
+// A training step on a device: it has the CPU's bits, asks the host once, allocates and copies nothing that
+// was not planned, and changes nothing where a value is not finite.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "device/sim/sim_device.h"
+#include "support/sim_orders.h"
+#include "support/small_models.h"
+#include "support/support.h"
+#include "support/tape_pass.h"
+#include "train/engine.h"
+
+namespace ingot::test::device_step_sim_test {
+
+constexpr int64_t kLength = 32;
+
+/// A recipe of the small model, with Muon for its matrices, clipping, and two micro-batches in a step.
+Recipe recipe_of(const std::string& model) {
+  Recipe r;
+  r.model = small_model_config(model);
+  r.run.folder = "unused";
+  r.optimizer.clip = 0.5;
+  PhaseConfig& phase = r.phases.front();
+  phase.name = "only";
+  phase.steps = 10, phase.batch = 4, phase.micro_batch = 2, phase.sequence = kLength;
+  phase.z_coefficient = 1e-4;
+  return r;
+}
+
+data::Batch batch_of(const Recipe& r, uint64_t seed) {
+  return packed_batch(4, kLength, {9, 23, 1, 31, 30, 2, 32}, r.model.vocab, seed);
+}
+
+/// Bytes of all weights and of the optimizer's state.
+std::map<std::string, std::string> state_of(TrainEngine& engine) {
+  std::map<std::string, std::string> state;
+  const auto keep = [&](const std::string& name, const Tensor& t) {
+    state[name].assign(static_cast<const char*>(t.data), static_cast<size_t>(t.bytes()));
+  };
+  const WeightSet& weights = engine.model().weights();
+  for (int i = 0; i < weights.size(); ++i) keep(weights.table()[i].name, weights.master(i));
+  engine.visit_parameter_state([&](const TrainEngine::ParameterState& s) { keep(s.name, s.values); });
+  engine.visit_common_state(keep);
+  return state;
+}
+
+StepOutcome step(TrainEngine& engine, const data::Batch& batch, double lr = 0.01) {
+  return engine.step(batch, {.options = engine.options(0, 2), .lr = lr});
+}
+
+/// What steps measured: losses, norms and sizes of updates.
+std::vector<double> steps(TrainEngine& engine, int count) {
+  std::vector<double> measured;
+  for (int i = 0; i < count; ++i) {
+    const StepOutcome o = step(engine, batch_of(engine.recipe(), static_cast<uint64_t>(i)), 0.01 / (i + 1));
+    for (const double v : {o.stats.nll, o.stats.objective, o.norm.norm}) measured.push_back(v);
+    for (const auto& [layer, entropy] : o.stats.router_entropy) measured.push_back(entropy);
+    for (const UpdateStat& u : engine.optimizer().update_stats()) measured.push_back(u.update_rms);
+  }
+  return measured;
+}
+
+struct Counts {
+  int64_t launches, allocations, unplanned_copies, synchronizations;
+};
+Counts counts() {
+  const DeviceCounters& c = sim_device().counters();
+  return {c.launches, c.allocations, c.unplanned_copies, c.synchronizations};
+}
+
+class DeviceSteps : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, DeviceSteps, ::testing::Values("llama", "mla", "moe", "mtp-moe", "zaya"),
+                         [](const auto& info) { return info.param == "mtp-moe" ? "mtp_moe" : info.param; });
+
+TEST_P(DeviceSteps, HaveTheBitsOfTheCpu) {
+  const Recipe r = recipe_of(GetParam());
+  TrainEngine cpu(r);
+  cpu.model().weights().initialize(3);
+  const std::vector<double> expected = steps(cpu, 5);
+  for (const SimOrder& order : kSimOrders) {
+    const InSimOrder in_order(order);
+    const ComputeOn on(DeviceKind::sim);
+    const int64_t graphs = sim_device().counters().graph_launches;
+    TrainEngine sim(r);
+    sim.model().weights().initialize(3);
+    EXPECT_EQ(steps(sim, 5), expected) << sim_order_text(order);
+    EXPECT_EQ(state_of(sim), state_of(cpu)) << sim_order_text(order);
+    EXPECT_EQ(sim_device().counters().graph_launches, graphs + 3) << "the first two updates are no graphs";
+  }
+}
+
+TEST_P(DeviceSteps, AskTheHostOnce) {
+  const ComputeOn on(DeviceKind::sim);
+  for (const AuxScope scope : {AuxScope::micro_batch, AuxScope::global}) {
+    Recipe r = recipe_of(GetParam());
+    r.model.moe.aux_scope = scope;
+    TrainEngine engine(r);
+    engine.model().weights().initialize(3);
+    steps(engine, 2);
+    // Balance losses that sum over micro-batches: the second one asks for what the first one chose.
+    const bool sums =
+        r.model.moe.experts > 0 && r.model.moe.aux_coefficient != 0 && scope == AuxScope::global;
+    for (int i = 0; i < 3; ++i) {
+      const data::Batch batch = batch_of(engine.recipe(), 7);
+      const Counts before = counts();
+      step(engine, batch);
+      const Counts after = counts();
+      EXPECT_EQ(after.synchronizations - before.synchronizations, sums ? 2 : 1);
+      EXPECT_EQ(after.allocations, before.allocations);
+      EXPECT_EQ(after.unplanned_copies, before.unplanned_copies);
+      EXPECT_GT(after.launches, before.launches + 50);
+    }
+  }
+}
+
+TEST_P(DeviceSteps, ChangeNothingWhereAValueIsNotFinite) {
+  const InSimOrder in_order({true, 5});
+  const ComputeOn on(DeviceKind::sim);
+  TrainEngine engine(recipe_of(GetParam()));
+  WeightSet& weights = engine.model().weights();
+  weights.initialize(3);
+  steps(engine, 2);
+  const data::Batch batch = batch_of(engine.recipe(), 9);
+  int stopped = 0;
+  for (int i = 0; i < weights.size(); ++i) {
+    if (weights.master(i).numel() == 0 || weights.master(i).dtype() != DType::f32) continue;
+    float& value = weights.master(i).as<float>()[0];
+    const float before_it = value;
+    value = std::numeric_limits<float>::quiet_NaN();
+    const auto before = state_of(engine);
+    bool finite = true;
+    const auto judge = [&](const StepStats& stats, const GradNorm& norm) {
+      finite = norm.finite() && std::isfinite(stats.loss());
+      if (!finite) fail("a value is not finite");
+    };
+    try {
+      engine.step(batch, {.options = engine.options(0, 2), .lr = 0.01, .judge = judge});
+    } catch (const Error&) {
+      EXPECT_FALSE(finite);
+    }
+    EXPECT_EQ(state_of(engine) == before, !finite) << weights.table()[i].name;
+    stopped += !finite;
+    weights.master(i).as<float>()[0] = before_it;
+  }
+  EXPECT_GT(stopped, weights.size() / 2);
+}
+
+}  // namespace ingot::test::device_step_sim_test
