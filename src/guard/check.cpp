@@ -84,15 +84,7 @@ std::vector<std::string> defects(const JobFile& job) {
   const auto t = load_config<CommandTemplates>(job.cluster);
   if (!job.options.empty() && !t.takes_options())
     found.push_back(fmt::format("options: 'start' of '{}' has no word {{options}}", job.cluster));
-  for (const auto& [key, words] : {std::pair("start", &t.start),
-                                   {"find", &t.find},
-                                   {"state", &t.state},
-                                   {"stop", &t.stop},
-                                   {"kill", &t.kill},
-                                   {"nodes", &t.nodes},
-                                   {"exclude", &t.exclude},
-                                   {"burn_in", &t.burn_in}})
-    need(key, *words);
+  for (const auto& [key, words] : t.commands()) need(key, *words);
   return found;
 }
 

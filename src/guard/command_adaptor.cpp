@@ -89,10 +89,7 @@ const std::string& checked(const std::string& node) {
 }  // namespace
 
 void CommandTemplates::validate(ConfigErrors& errors) const {
-  const std::pair<const char*, const Words*> all[] = {
-      {"start", &start}, {"find", &find},   {"state", &state},     {"stop", &stop},
-      {"kill", &kill},   {"nodes", &nodes}, {"exclude", &exclude}, {"burn_in", &burn_in}};
-  for (const auto& [name, words] : all) {
+  for (const auto& [name, words] : commands()) {
     const bool needed = words != &nodes && words != &exclude && words != &burn_in;
     if (needed && words->empty()) errors.add(name, "a cluster needs the command '{}'", name);
     for (const std::string& word : *words)
@@ -332,7 +329,7 @@ JobState CommandAdaptor::judge(const Job& now) {
   const bool begun = real_file_system().exists(path(fmt::format("begun-{}", now.number)));
   if (claim_ != Claim::ended) return begun || seen_.start_step >= 0 ? alive : JobState::absent;
   const bool writes = std::any_of(seen_.nodes.begin(), seen_.nodes.end(), [&](const NodeReport& n) {
-    return n.rank >= 0 && seen_.now - n.age > ended_since_ + 2;
+    return n.rank >= 0 && reader_.ages_at(seen_.now) - n.age > ended_since_ + 2;
   });
   if (writes) {
     note("end of the job", "its ranks still write");

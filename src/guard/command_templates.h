@@ -2,7 +2,9 @@
 // Slurm's, docs/guard.md the reference.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/config.h"
@@ -38,6 +40,17 @@ struct CommandTemplates {
       "that a test may take; a node that is not through by then has failed", between(0.1, 1e5, "s"));
   }
   void validate(ConfigErrors& errors) const;
+  /// All of them, with their keys.
+  std::array<std::pair<const char*, const Words*>, 8> commands() const {
+    return {{{"start", &start},
+             {"find", &find},
+             {"state", &state},
+             {"stop", &stop},
+             {"kill", &kill},
+             {"nodes", &nodes},
+             {"exclude", &exclude},
+             {"burn_in", &burn_in}}};
+  }
   /// Whether starts have words for a job's options.
   bool takes_options() const { return std::find(start.begin(), start.end(), "{options}") != start.end(); }
 };

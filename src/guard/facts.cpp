@@ -15,10 +15,15 @@ namespace ingot::guard {
 namespace {
 
 constexpr double kMany = 1e15;
-constexpr const char* kJobs[] = {"absent", "starting", "running", "ended"};
-constexpr const char* kFailures[] = {"none",    "late",   "lost",   "not_finite", "diverged", "mismatch",
-                                     "storage", "memory", "config", "bug",        "signal",   "unknown"};
-static_assert(std::size(kJobs) == enum_count<JobState> && std::size(kFailures) == enum_count<FailureKind>);
+/// The names of an enum as texts of a fact.
+template <class Enum>
+constexpr auto texts_of() {
+  std::array<const char*, enum_count<Enum>> texts{};
+  for (size_t i = 0; const auto& e : enum_names(Enum{})) texts[i++] = e.name;
+  return texts;
+}
+constexpr auto kJobs = texts_of<JobState>();
+constexpr auto kFailures = texts_of<FailureKind>();
 
 const FactInfo kTable[kFacts] = {
     {"job", "what the job does", 0, 0, kJobs},

@@ -108,11 +108,14 @@ void FileStore::append(const Entry& entry) {
   const std::string path = folder_ + "/journal.jsonl";
   std::string line = entry.json() + "\n";
   // A torn last line must not swallow this one.
-  if (fs_.exists(path) && fs_.size(path) > 0 && fs_.read(path).back() != '\n') line.insert(0, "\n");
+  if (!whole_ && fs_.exists(path) && fs_.size(path) > 0 && fs_.read(path).back() != '\n')
+    line.insert(0, "\n");
+  whole_ = false;
   const auto file = fs_.open_append(path);
   file->append(line.data(), line.size());
   file->sync();
   file->close();
+  whole_ = true;
 }
 
 void FileStore::keep(const Books& books) {

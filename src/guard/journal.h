@@ -68,6 +68,7 @@ class FileStore final : public Store {
  private:
   FileSystem& fs_;
   std::string folder_;
+  bool whole_ = false;  ///< this wrote the journal's last line
 };
 
 /// What the entries of a journal say of the past: matches, for decide().

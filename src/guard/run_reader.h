@@ -1,6 +1,7 @@
 // Reads what a run publishes into an observation: status/rank-<r>.json, failure.json, checkpoints, and what
 // the job printed. Torn, foreign, huge or future-dated files are as good as none: they never throw.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -26,6 +27,8 @@ class RunReader {
   /// Fills all but the clocks, the state and the exit code of the job. Files of other starts are ignored.
   /// `seen.now` and `seen.job` are set before: ranks of a job that has ended do not grow older.
   void read(Observation& seen, int64_t start, const std::string& log_path);
+  /// When the ranks had the ages that read() told at `now`.
+  double ages_at(double now) const { return std::min(now, ended_); }
   /// Steps of checkpoints with a manifest, ascending; the run itself checks what it opens.
   std::vector<int64_t> checkpoints() const;
 

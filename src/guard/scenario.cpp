@@ -1,103 +1,73 @@
 // See scenario.h.
 #include "guard/scenario.h"
 
+#include <iterator>
+
 namespace ingot::guard {
 
+namespace {
+
+struct FaultInfo {
+  FaultKind kind;
+  const char* rule;
+  bool of_node = false;
+  double least = 0,
+         more = 0;  // seconds that it lasts, and up to how many beyond that
+};
+
+/// In the order of FaultKind.
+constexpr FaultInfo kFaults[] = {{FaultKind::kill, "rank lost"},
+                                 {FaultKind::node_lost, "node lost", true},
+                                 {FaultKind::hang, "hang", true},
+                                 {FaultKind::flap, "link flap", false, 70, 120},
+                                 {FaultKind::nic, "completion queue error", true},
+                                 {FaultKind::network_switch, "network switch", false, 2400},
+                                 {FaultKind::memory_error, "memory error", true},
+                                 {FaultKind::corrupt_once, "silent corruption"},
+                                 {FaultKind::corrupt_often, "silent corruption", true},
+                                 {FaultKind::slow, "straggler", true},
+                                 {FaultKind::drift, "straggler", true},
+                                 {FaultKind::throttle, "throttled", true},
+                                 {FaultKind::slow_storage, "data wait", false, 2700},
+                                 {FaultKind::disk_full, "storage full"},
+                                 {FaultKind::storage_gone, "storage failure"},
+                                 {FaultKind::damaged_checkpoint, "rank lost"},
+                                 {FaultKind::configuration, "configuration"},
+                                 {FaultKind::bug, "bug"},
+                                 {FaultKind::bad_batch, "divergence"},
+                                 {FaultKind::not_finite, "not finite"},
+                                 {FaultKind::empty_node, "node without data", true},
+                                 {FaultKind::out_of_memory, "out of memory"},
+                                 {FaultKind::preempted, "preempted", false, 1200},
+                                 {FaultKind::dips, "dips", false, 10'800},
+                                 {FaultKind::slow_transport, "slow transport", false, 10'800},
+                                 {FaultKind::clock_jump, "clock jump"},
+                                 {FaultKind::no_checkpoint, "checkpoint too old"},
+                                 {FaultKind::guard_killed, ""}};
+
+constexpr bool in_order() {
+  for (size_t i = 0; i < std::size(kFaults); ++i)
+    if (kFaults[i].kind != static_cast<FaultKind>(i)) return false;
+  return std::size(kFaults) == enum_count<FaultKind>;
+}
+static_assert(in_order());
+
+const FaultInfo& of_table(FaultKind kind) {
+  return kFaults[static_cast<size_t>(kind)];
+}
+
+}  // namespace
+
 bool of_node(FaultKind kind) {
-  using enum FaultKind;
-  switch (kind) {
-    case node_lost:
-    case hang:
-    case nic:
-    case memory_error:
-    case corrupt_often:
-    case slow:
-    case drift:
-    case throttle:
-    case empty_node:
-      return true;
-    default:
-      return false;
-  }
+  return of_table(kind).of_node;
 }
 
 double lasts_seconds(FaultKind kind, double uniform) {
-  using enum FaultKind;
-  switch (kind) {
-    case flap:
-      return 70 + 120 * uniform;
-    case network_switch:
-      return 2400;
-    case slow_storage:
-      return 2700;
-    case preempted:
-      return 1200;
-    case dips:
-    case slow_transport:
-      return 10'800;
-    default:
-      return 0;
-  }
+  return of_table(kind).least + of_table(kind).more * uniform;
 }
 
 std::string right_rule(FaultKind kind) {
-  using enum FaultKind;
-  switch (kind) {
-    case kill:
-    case damaged_checkpoint:
-      return "rank lost";
-    case node_lost:
-      return "node lost";
-    case hang:
-      return "hang";
-    case flap:
-      return "link flap";
-    case nic:
-      return "completion queue error";
-    case network_switch:
-      return "network switch";
-    case memory_error:
-      return "memory error";
-    case corrupt_once:
-    case corrupt_often:
-      return "silent corruption";
-    case slow:
-    case drift:
-      return "straggler";
-    case throttle:
-      return "throttled";
-    case slow_storage:
-      return "data wait";
-    case disk_full:
-      return "storage full";
-    case storage_gone:
-      return "storage failure";
-    case configuration:
-      return "configuration";
-    case bug:
-      return "bug";
-    case bad_batch:
-      return "divergence";
-    case not_finite:
-      return "not finite";
-    case empty_node:
-      return "node without data";
-    case out_of_memory:
-      return "out of memory";
-    case preempted:
-      return "preempted";
-    case dips:
-      return "dips";
-    case slow_transport:
-      return "slow transport";
-    case clock_jump:
-      return "clock jump";
-    case no_checkpoint:
-      return "checkpoint too old";
-    case guard_killed:
-      return "";
-  }
-  return "";
+  return of_table(kind).rule;
 }
 
 }  // namespace ingot::guard

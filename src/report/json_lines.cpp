@@ -2,6 +2,7 @@
 #include "report/json_lines.h"
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/error.h"
@@ -29,6 +30,22 @@ void set_aside(FileSystem& fs, const std::string& path, const std::string& lines
 }
 
 }  // namespace
+
+nlohmann::ordered_json parse_object_line(std::string_view line, const char* what, int deepest,
+                                         const std::string& where) {
+  using Json = nlohmann::ordered_json;
+  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > deepest) fail("{}: not a {}: nested values", where, what);
+    return true;
+  };
+  try {
+    Json object = Json::parse(line, shallow);
+    if (!object.is_object()) fail("{}: not a {}: expected an object", where, what);
+    return object;
+  } catch (const Json::exception& e) {
+    fail("{}: not a {}: {}", where, what, e.what());
+  }
+}
 
 void read_lines(FileSystem& fs, const std::string& path, const LineReader& read) {
   const std::string content = fs.read(path);

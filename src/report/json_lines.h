@@ -3,12 +3,18 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/file_system.h"
 
 namespace ingot {
+
+/// The object that a line is. Error "<where>: not a <what>: ..." where it is none, or nests deeper than
+/// `deepest` before that could exhaust the stack.
+nlohmann::ordered_json parse_object_line(std::string_view line, const char* what, int deepest,
+                                         const std::string& where);
 
 /// Takes a line; `where` is "path:number". Throws Error where it is damaged.
 using LineReader = std::function<void(std::string_view line, const std::string& where)>;

@@ -54,18 +54,8 @@ std::string to_json_line(const MetricRow& row) {
 }
 
 MetricRow parse_metric_row(std::string_view line, const std::string& where) {
-  // A row is flat; the parser is stopped before deep nesting could exhaust the stack.
-  const auto callback = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 4) fail("{}: not a metrics row: nested values", where);
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(line, callback);
-  } catch (const Json::exception& error) {
-    fail("{}: not a metrics row: {}", where, error.what());
-  }
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
+  const Json json = parse_object_line(line, "metrics row", 4, where);
+  if (!json.contains("step") || !json["step"].is_number_integer())
     fail("{}: not a metrics row: expected an object with an integer \"step\"", where);
   MetricRow row;
   row.step = json["step"].get<int64_t>();

@@ -96,17 +96,7 @@ std::string to_json_line(const StepDigests& d) {
 }
 
 DigestLine parse_digest_line(std::string_view line, const std::string& where) {
-  const auto flat = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 4) fail("{}: not a line of digests: nested values", where);
-    return true;
-  };
-  Json j;
-  try {
-    j = Json::parse(line, flat);
-  } catch (const Json::exception& e) {
-    fail("{}: not a line of digests: {}", where, e.what());
-  }
-  if (!j.is_object()) fail("{}: not a line of digests: expected an object", where);
+  const Json j = parse_object_line(line, "line of digests", 4, where);
   const bool start = j.contains("start");
   const auto steps = static_cast<int64_t>(bounds::kSteps);
   const int64_t step = number_at(j, "step", start ? 0 : 1, steps, where);

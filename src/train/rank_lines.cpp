@@ -52,17 +52,7 @@ std::string to_json_line(const RankTimes& t) {
 }
 
 RankTimes parse_rank_times(std::string_view line, const std::string& where) {
-  const auto flat = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 2) fail("{}: not a line of ranks: nested values", where);
-    return true;
-  };
-  Json j;
-  try {
-    j = Json::parse(line, flat);
-  } catch (const Json::exception& e) {
-    fail("{}: not a line of ranks: {}", where, e.what());
-  }
-  if (!j.is_object()) fail("{}: not a line of ranks: expected an object", where);
+  const Json j = parse_object_line(line, "line of ranks", 2, where);
   RankTimes t{.step = count_at(j, "step", where),
               .steps = count_at(j, "steps", where),
               .busy = seconds_at(j, "busy", where),

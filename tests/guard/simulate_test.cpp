@@ -85,7 +85,9 @@ TEST(Simulate, YearsOfEveryKindOfFault) {
   }
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   std::printf("%.0f node-years in %.1f s of processor time\n", node_years, seconds);
-  if (long_tests()) EXPECT_LT(seconds, 60);
+  if (long_tests()) {
+    EXPECT_LT(seconds, 60);
+  }
   EXPECT_GE(node_years, long_tests() ? 10'000 : 100);
   EXPECT_GT(faults, long_tests() ? 10'000 : 100);
 }

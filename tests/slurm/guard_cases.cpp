@@ -26,14 +26,14 @@ class SlurmGuard : public ::testing::Test {
   void start(const std::string& options,
              const std::string& rules = INGOT_SOURCE_DIR "/recipes/guard-rules.toml") {
     std::string command;
-    for (const std::string& word : {"srun", "--mpi=pmix", "--kill-on-bad-exit=1", INGOT_BINARY, "run"})
+    for (const char* word : {"srun", "--mpi=pmix", "--kill-on-bad-exit=1", INGOT_BINARY, "run"})
       command += fmt::format("\"{}\", ", word);
     command += fmt::format("\"{}\", \"--kernels=any\"", slurm_recipe(folder_));
     for (const std::string& o : kSlurmOptions) command += fmt::format(", \"{}\"", o);
     write_text(path("cluster.toml"), read_text(INGOT_SOURCE_DIR "/recipes/guard-slurm.toml") + cluster_);
     write_text(path("job.toml"),
                fmt::format("run = \"{}\"\nrules = \"{}\"\ncluster = \"{}\"\noptions = [\"--ntasks=4\", {}]\n"
-                           "poll = 0.1\nstop_seconds = 10\ncommand = [{}]\n",
+                           "poll = 0.1\nstop_seconds = 30\ncommand = [{}]\n",
                            path("run"), rules, path("cluster.toml"), options, command));
     guard_.emplace(Words{INGOT_BINARY, "guard", path("job.toml")});
     ASSERT_TRUE(comes([&] { return fs::exists(path("run/checkpoints/latest")) || !guard_->running(); }));
