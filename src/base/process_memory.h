@@ -8,5 +8,7 @@ namespace ingot {
 int64_t resident_bytes();
 /// The most so far.
 int64_t peak_resident_bytes();
+/// Gives memory that the allocator keeps, but nothing uses, back to the system where it can.
+void return_unused_memory();
 
 }  // namespace ingot

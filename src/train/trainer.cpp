@@ -321,6 +321,7 @@ bool Trainer::after_step(MetricRow& row) {
   if (tasks_->due(index, step(), saves, last)) {
     const std::string scores = tasks_->run(*engine_, *data_, index, row);
     if (leads()) log::info("step {}: {}", step(), scores);
+    return_unused_memory();  // what the tasks took would add to the memory of later steps
   }
   const bool at_target = ends_at_target(row);
   bool logged = false;
