@@ -29,7 +29,7 @@ TEST_P(SimModels, HaveTheGradientsOfTheCpu) {
     HeapArena arena(sim_device());
     const int64_t launches = sim_device().counters().launches, downloads = sim_device().counters().downloads;
     const Pass sim = pass(*model, {.device = DeviceKind::sim}, HeadMode::store, &arena);
-    EXPECT_GT(sim_device().counters().launches, launches + 50);  // every op, forward and backward
+    EXPECT_GT(sim_device().counters().launches, launches + 50);    // every op, forward and backward
     EXPECT_LT(sim_device().counters().downloads, downloads + 10);  // the head's statistics
     EXPECT_EQ(sim.gradients, cpu.gradients) << sim_order_text(order);
     EXPECT_EQ(sim.peak, cpu.peak);
