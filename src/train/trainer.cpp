@@ -316,9 +316,11 @@ bool Trainer::after_step(MetricRow& row) {
   if (due(recipe().evaluation.every)) validate_sources(row, last);
   const bool phase_ends = step() == state_->sampler().end_step();
   const bool saves = phase_ends || due(recipe().checkpoint.every);
-  if (phase_ends) engine_->release_memory();  // tasks and the next phase's replies need some
   const size_t index = state_->sampler().phase();
-  if (tasks_->due(index, step(), saves, last)) {
+  const bool asks = tasks_->due(index, step(), saves, last);
+  // Tasks and the next phase's replies need some.
+  if (phase_ends && (asks || !last)) engine_->release_memory();
+  if (asks) {
     const std::string scores = tasks_->run(*engine_, *data_, index, row);
     if (leads()) log::info("step {}: {}", step(), scores);
     return_unused_memory();  // what the tasks took would add to the memory of later steps
