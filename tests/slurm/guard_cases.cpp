@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <thread>
 
 #include "guard/journal.h"
 #include "slurm_run.h"
@@ -56,13 +55,16 @@ class SlurmGuard : public ::testing::Test {
                            when, act));
     return path("rules.toml");
   }
+  /// What the guard asks a person, whom it would wait for; empty: nothing.
+  std::string question() {
+    for (const fs::directory_entry& file : fs::directory_iterator(path("run/guard")))
+      if (file.path().filename().string().starts_with("question-")) return read_text(file.path());
+    return "";
+  }
   /// Waits for the end of the run after exactly these decisions, in which it was started twice.
   void expect_the_same_end(const std::string& decided) {
-    while (guard_->running()) {
-      for (const fs::directory_entry& file : fs::directory_iterator(path("run/guard")))
-        ASSERT_FALSE(file.path().filename().string().starts_with("question-")) << read_text(file.path());
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    }
+    ASSERT_TRUE(comes([&] { return !guard_->running() || !question().empty(); }));
+    ASSERT_EQ(question(), "");
     const ProcessResult r = guard_->wait();
     ASSERT_EQ(r.exit_code, 0) << r.output;
     Words rules;

@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t kAddresses = int64_t{1} << 40;
 constexpr int kNothing = 0xff;  ///< the bytes of memory that nobody wrote
 
-/// What an DeviceEvent of this device holds.
+/// What a DeviceEvent of this device holds.
 struct Moment {
   SimStreams* of;
   SimClock clock;
