@@ -116,7 +116,12 @@ int64_t micro_rows(const PhaseConfig& phase, int64_t level, int64_t data_ranks) 
 
 int64_t planned_rows(const PhaseConfig& phase, int64_t level, int64_t data_ranks) {
   const PhaseKind& kind = kind_of(phase);
-  return kind.rows ? round_up(kind.rows(phase), data_ranks) : phase.batch_at(level);
+  return kind.rows ? round_up(kind.rows(phase).rows, data_ranks) : phase.batch_at(level);
+}
+
+bool plans_longest(const PhaseConfig& phase) {
+  const PhaseKind& kind = kind_of(phase);
+  return kind.rows && kind.rows(phase).longest;
 }
 
 }  // namespace ingot

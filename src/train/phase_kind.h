@@ -47,6 +47,12 @@ struct KindSampling {
   bool trims = false;  ///< reasoning that does not fit a row is cut (data/trim.h)
 };
 
+/// Rows of a step that a kind plans itself.
+struct PlannedRows {
+  int64_t rows = 0;
+  bool longest = false;  ///< there are as many only where every reply has its full length
+};
+
 struct SourceCost {
   int64_t bytes = 0;  ///< at most, beside model, optimizer and activations
   double flops = 0;   ///< for the batch of a step, on average
@@ -82,7 +88,7 @@ struct PhaseKind {
   std::function<std::unique_ptr<BatchSource>(const SourceContext& context)> source = {};
   /// Rows of a step as they are planned. Absent: `batch` of the phase, which then has to be the number of
   /// rows exactly. A kind that has this gets single rows as micro-batches.
-  std::function<int64_t(const PhaseConfig& phase)> rows = {};
+  std::function<PlannedRows(const PhaseConfig& phase)> rows = {};
   /// What its source takes beside the passes of steps. Absent: nothing to speak of. The model may have no
   /// memory.
   std::function<SourceCost(const Model& model, const PhaseConfig& phase)> source_cost = {};
@@ -109,5 +115,7 @@ void require_sources(const Recipe& recipe, size_t phase, ConfigErrors& errors);
 int64_t micro_rows(const PhaseConfig& phase, int64_t level, int64_t data_ranks);
 /// Rows of a step as they are planned: a multiple of micro_rows x data ranks.
 int64_t planned_rows(const PhaseConfig& phase, int64_t level, int64_t data_ranks);
+/// Whether steps are planned with replies of full length, and so take that long at most.
+bool plans_longest(const PhaseConfig& phase);
 
 }  // namespace ingot

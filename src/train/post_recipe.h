@@ -114,7 +114,7 @@ struct OwnPairsEnvironmentConfig {
 /// [phases.own_pairs] of a phase of kind "own_preference": pairs that the model makes where the phase begins.
 struct OwnPairsConfig {
   std::vector<OwnPairsEnvironmentConfig> environments;
-  int64_t problems = 512, samples = 8, pairs = 16, max_tokens = 128;
+  int64_t problems = 512, samples = 8, pairs = 16, max_tokens = 128, reply_tokens = 0;
   RolloutThinking thinking = RolloutThinking::any;
   int64_t cache_mib = 512;
   template <class Visitor>
@@ -126,6 +126,9 @@ struct OwnPairsConfig {
     v.fixed("pairs", pairs, "of a step", between(1, 65536));
     v.fixed("max_tokens", max_tokens, "of a reply; one that is cut there is in no pair",
             between(1, bounds::kSequence));
+    v("reply_tokens", reply_tokens,
+      "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
+      up_to(bounds::kSequence));
     v.fixed("thinking", thinking,
             "whether replies reason: any (as the template does), on, off, mixed (every other problem)");
     v("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
@@ -133,6 +136,8 @@ struct OwnPairsConfig {
   }
   void validate(ConfigErrors& e) const {
     if (environments.empty()) e.add("environments", "at least one is needed");
+    if (reply_tokens > max_tokens)
+      e.add("reply_tokens", "must be at most max_tokens = {}, found {}", max_tokens, reply_tokens);
   }
 };
 

@@ -70,10 +70,12 @@ std::vector<std::string> describe_phase(const Recipe& recipe, size_t phase, cons
     if (s.rate_factor(i) != 1) line += fmt::format("lr x {:.3g}, ", s.rate_factor(i));
     const int64_t parts = l.batch / (l.micro_batch * recipe.data_ranks());
     line += fmt::format(
-        "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}{}; activations {} (head {})",
+        "{} micro-batch{} of {}; step: {} and {} in the optimizer, at least {}{}{}; activations {} (head {})",
         parts, parts == 1 ? "" : "es", l.micro_batch, format_flops(l.step_flops),
         format_flops(p.optimizer_flops), format_seconds(l.roofline_seconds),
-        p.source.flops > 0 ? " with sampling" : "", amount(l.micro.memory.slab_bytes), name_of(p.head));
+        p.source.flops > 0 ? " with sampling" : "",
+        plans_longest(s) ? " where every reply has its full length" : "", amount(l.micro.memory.slab_bytes),
+        name_of(p.head));
     step += l.steps;
     lines.push_back(std::move(line));
   }
@@ -206,8 +208,10 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
   }
   line("machine",
        fmt::format("{:.0f} GFLOP/s {}, {:.0f} GB/s", f.peak_gflops, bf16 ? "bf16" : "fp32", f.read_gbs));
-  line("time", fmt::format("{} tokens; lower bound from the roofline: {}",
-                           format_count(static_cast<double>(f.tokens)), format_seconds(f.roofline_seconds)));
+  const bool longest = std::any_of(recipe.phases.begin(), recipe.phases.end(), plans_longest);
+  line("time", fmt::format("{} tokens; lower bound from the roofline: {}{}",
+                           format_count(static_cast<double>(f.tokens)), format_seconds(f.roofline_seconds),
+                           longest ? ", where every reply has its full length" : ""));
   return t;
 }
 

@@ -186,7 +186,7 @@ struct RlReplayConfig {
 struct RlConfig {
   std::vector<RlEnvironmentConfig> environments;
   int64_t prompts = 16, samples = 16;
-  int64_t max_tokens = 128;
+  int64_t max_tokens = 128, reply_tokens = 0;
   int64_t thinking_tokens = -1, answer_tokens = -1;
   RolloutThinking thinking = RolloutThinking::any;
   double temperature = 1;
@@ -221,6 +221,9 @@ struct RlConfig {
     v("prompts", prompts, "groups of a batch, one prompt each", between(1, 65536));
     v("samples", samples, "replies to each prompt", between(1, 4096));
     v("max_tokens", max_tokens, "of a reply", between(1, bounds::kSequence));
+    v("reply_tokens", reply_tokens,
+      "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
+      up_to(bounds::kSequence));
     v("thinking_tokens", thinking_tokens,
       "of a reply's reasoning, after which its end is forced (and never trained on); -1: no limit",
       between(-1, bounds::kSequence));
@@ -264,6 +267,8 @@ struct RlConfig {
     if (filter.pool > 0 && curriculum.moves)
       e.add("filter.pool", "keeps problems of the difficulties that it found; set curriculum.moves = false");
     if (environments.empty()) e.add("environments", "at least one is needed");
+    if (reply_tokens > max_tokens)
+      e.add("reply_tokens", "must be at most max_tokens = {}, found {}", max_tokens, reply_tokens);
     if (samples < 2 && advantage != AdvantageKind::reinforce)
       e.add("samples", "advantage {} compares the replies to a prompt: at least 2, found {}",
             name_of(advantage), samples);

@@ -7,6 +7,7 @@
 #include "post/preference/own_pairs.h"
 #include "post/preference/preference_source.h"
 #include "post/rl/rl_kind.h"
+#include "post/rl/rl_plan.h"
 
 namespace ingot {
 namespace {
@@ -82,10 +83,9 @@ PhaseKind own_preference_kind() {
   kind.validate = validate_own_preference;
   kind.objective = [](const PhaseConfig& p) { return preference_objective(*p.preference); };
   kind.source = [](const SourceContext& c) { return std::make_unique<OwnPairsSource>(c); };
-  kind.rows = [](const PhaseConfig& p) {  // where every reply has its full length
-    const int64_t pair = 2 * (p.own_pairs->max_tokens + p.own_pairs->max_tokens / 4);
-    const int64_t each = std::max<int64_t>(1, p.sequence / pair);
-    return (p.own_pairs->pairs + each - 1) / each;
+  kind.rows = [](const PhaseConfig& p) {
+    const OwnPairsConfig& c = *p.own_pairs;
+    return rows_of_replies(c.pairs, 2, c.max_tokens, c.reply_tokens, p.sequence);
   };
   kind.watches_loss = false;
   return kind;

@@ -125,11 +125,12 @@ PhaseKind rl_kind() {
     return policy_objective(policy_loss_of(c.loss, c.kl_reference), c.updates_per_batch == 1, c.temperature);
   };
   kind.source = [](const SourceContext& context) { return std::make_unique<RlSource>(context); };
-  kind.rows = [](const PhaseConfig& phase) {  // where every reply has its full length
-    const int64_t replies = phase.rl->prompts * phase.rl->samples;
-    const int64_t each =
-        std::max<int64_t>(1, phase.sequence / (phase.rl->max_tokens + phase.rl->max_tokens / 4));
-    return (replies + each - 1) / each + phase.rl->replay.rows;
+  kind.rows = [](const PhaseConfig& phase) {
+    const RlConfig& c = *phase.rl;
+    PlannedRows planned =
+        rows_of_replies(c.prompts * c.samples, 1, c.max_tokens, c.reply_tokens, phase.sequence);
+    planned.rows += c.replay.rows;
+    return planned;
   };
   kind.source_cost = rollout_cost;
   kind.describe = describe_rl;

@@ -101,6 +101,16 @@ int64_t route_bytes(const ModelConfig& model, int64_t moe_layers, int64_t tokens
   return tokens * moe_layers * model.moe.top_k;
 }
 
+PlannedRows rows_of_replies(int64_t groups, int64_t size, int64_t max_tokens, int64_t mean,
+                            int64_t sequence) {
+  const int64_t reply = mean > 0 ? mean : max_tokens;
+  const int64_t group = size * (reply + reply / 4);
+  // Rows are nearly full of short sequences, and hold a whole number of the longest.
+  if (mean > 0) return {.rows = (groups * group + sequence - 1) / sequence};
+  const int64_t each = std::max<int64_t>(1, sequence / group);
+  return {.rows = (groups + each - 1) / each, .longest = true};
+}
+
 PhaseWords describe_rl(const Recipe& recipe, size_t phase, const PhaseWork& work) {
   const PhaseConfig& p = recipe.phases[phase];
   const RlConfig& c = *p.rl;
@@ -110,16 +120,22 @@ PhaseWords describe_rl(const Recipe& recipe, size_t phase, const PhaseWork& work
                                group_digits(c.max_tokens), group_digits(p.sequence));
   const auto most = static_cast<double>(replies * c.max_tokens);
   words.lines.push_back(
-      fmt::format("{} replies, at most {} tokens", group_digits(replies), format_count(most)));
+      c.reply_tokens > 0
+          ? fmt::format("{} replies, {} tokens at {} each, at most {}", group_digits(replies),
+                        format_count(static_cast<double>(replies * c.reply_tokens)),
+                        group_digits(c.reply_tokens), format_count(most))
+          : fmt::format("{} replies, at most {} tokens", group_digits(replies), format_count(most)));
   for (std::string& line : describe_prompts(c, prompts_until(recipe, phase)))
     words.lines.push_back(std::move(line));
   if (c.replay.rows > 0)
     words.lines.push_back(
         fmt::format("beside them {} of text a step, {} tokens", count_of(c.replay.rows, "row"),
                     format_count(static_cast<double>(p.steps * c.replay.rows * p.sequence))));
-  words.lines.push_back(fmt::format(
-      "work where every reply is as long and its prompt a quarter: {} in training, {} in sampling",
-      flops_text(work.training_flops), flops_text(work.source_flops)));
+  words.lines.push_back(fmt::format("work where {} and its prompt a quarter: {} in training, {} in sampling",
+                                    c.reply_tokens > 0
+                                        ? fmt::format("a reply has {} tokens", group_digits(c.reply_tokens))
+                                        : "every reply is as long",
+                                    flops_text(work.training_flops), flops_text(work.source_flops)));
   std::string memory = fmt::format("sampling: up to {} of keys and values",
                                    format_bytes(static_cast<double>(c.cache_mib) * 0x1p20));
   if (work.moe_layers > 0)

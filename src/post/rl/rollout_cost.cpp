@@ -70,11 +70,12 @@ SourceCost rollout_cost(const Model& model, const PhaseConfig& phase) {
   const int64_t per_token = 16 + 2 * 40 + (routes ? layers * m.moe.top_k * (2 + 4) : 0);
   SourceCost cost;
   cost.bytes = engine + replies(c) * longest_sequence(phase) * per_token;
-  const auto tokens = static_cast<double>(c.prompts * c.samples * c.max_tokens),
-             prompts = static_cast<double>(c.prompts * (c.max_tokens / 4)),
+  const int64_t reply = c.reply_tokens > 0 ? c.reply_tokens : c.max_tokens;
+  const auto tokens = static_cast<double>(c.prompts * c.samples * reply),
+             prompts = static_cast<double>(c.prompts * (reply / 4)),
              head = 2 * static_cast<double>(m.head_rows() * m.width);
   // A token attends to those before it, whether they are cached or stand in one row.
-  const double token = forward_plan(model, longest_sequence(phase)).flops;
+  const double token = forward_plan(model, std::min(phase.sequence, reply + reply / 4)).flops;
   cost.flops = ((tokens + prompts) * token + tokens * head) / static_cast<double>(c.updates_per_batch);
   if (c.kl_reference == 0) return cost;
   // One row at a time; a chunk of logits of the head (ops/head).

@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-/// Where replies have their full length and prompts a quarter of it, as planned rows do. Cached keys and
-/// values never take more than rl.cache_mib. Work: of one round of sampling.
+/// Memory: where replies have their full length and prompts a quarter of it; cached keys and values never
+/// take more than rl.cache_mib. Work: of one round of sampling, of replies as long as planned rows hold.
 SourceCost rollout_cost(const Model& model, const PhaseConfig& phase);
 
 }  // namespace ingot
