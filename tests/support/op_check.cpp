@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "base/philox.h"
+#include "device/gpu/emulator.h"
 #include "device/simd/isa.h"
 #include "ops/reference.h"
 #include "support/other_threads.h"
@@ -20,11 +24,18 @@ using reference::Array;
 class Tensors {
  public:
   Tensor add(const TensorMeta& meta) {
-    memory_.emplace_back(static_cast<size_t>(meta.bytes()) + 64);
+    memory_.emplace_back(static_cast<size_t>(meta.bytes()) + kBeyond);
     return Tensor(memory_.back().data(), meta);
+  }
+  /// Whether nobody wrote beyond the end of any.
+  bool are_within_bounds() const {
+    return std::all_of(memory_.begin(), memory_.end(), [](const auto& m) {
+      return std::all_of(m.end() - kBeyond, m.end(), [](std::byte b) { return b == std::byte{0}; });
+    });
   }
 
  private:
+  static constexpr int kBeyond = 64;
   std::vector<std::vector<std::byte>> memory_;
 };
 
@@ -36,14 +47,15 @@ TensorMeta as_double(TensorMeta m) {
 /// Forward and backward of one case in one precision with one kernel.
 class Run {
  public:
-  Run(const OpCase& c, bool in_double, int64_t rows = -1) : case_(c), in_double_(in_double) {
+  Run(const OpCase& c, bool in_double, int64_t rows = -1, const Kernel* kernel = nullptr)
+      : case_(c), in_double_(in_double), kernel_(kernel) {
     for (size_t i = 0; i < c.inputs.size(); ++i) add_input(i, rows);
     std::vector<TensorMeta> metas(c.op->outputs.size());
     OpCall call = base_call();
     c.op->infer(call, metas);
     for (const TensorMeta& m : metas) out_.push_back(tensors_.add(m));
     const int64_t scratch = c.op->scratch_bytes != nullptr ? c.op->scratch_bytes(full_call()) : 0;
-    scratch_.resize(static_cast<size_t>(scratch) + 64);
+    scratch_.resize(static_cast<size_t>(scratch) + 64, std::byte{0xff});
   }
 
   OpCall full_call() {
@@ -54,6 +66,7 @@ class Run {
   }
 
   const Kernel& kernel() {
+    if (kernel_ != nullptr) return *kernel_;
     if (in_double_) return case_.op->kernels.back();
     return case_.op->kernels.front();
   }
@@ -109,6 +122,7 @@ class Run {
   const std::vector<Tensor>& in() const { return in_; }
   const std::vector<Tensor>& out() const { return out_; }
   const std::vector<GradSlot>& d_in() const { return d_in_; }
+  bool is_within_bounds() const { return tensors_.are_within_bounds(); }
 
  private:
   OpCall base_call() {
@@ -167,7 +181,8 @@ class Run {
       if ((weights ? reads.weight_out : reads.input_out) >> i & 1u) out[i] = out_[i];
     OpCall call{all.attr_data, in, out, d_out, slots};
     const int64_t bytes = case_.op->scratch_bytes != nullptr ? case_.op->scratch_bytes(call) : 0;
-    scratch_.resize(static_cast<size_t>(bytes) + 64);  // asked for again in each pass, as on the tape
+    // Asked for again in each pass, as on the tape; it may hold anything.
+    scratch_.assign(static_cast<size_t>(bytes) + 64, std::byte{0xff});
     call.scratch = full_call().scratch;
     run(call);
     clear_beyond_live_rows(*case_.op, call);
@@ -175,6 +190,7 @@ class Run {
 
   const OpCase& case_;
   bool in_double_;
+  const Kernel* kernel_;
   Tensors tensors_;
   std::vector<Tensor> in_, out_;
   std::vector<GradSlot> d_in_;
@@ -343,10 +359,40 @@ void check_invariance(const OpCase& c) {
   }
 }
 
+/// Whether the process compares the kernels of GPUs, emulated, with the CPU's, and does nothing else.
+bool checks_emulated_kernels() {
+  const char* const what = std::getenv("INGOT_OP_CHECK");
+  return what != nullptr && std::string_view(what) == "emulated";
+}
+
+void check_emulated(const OpCase& c) {
+  EXPECT_TRUE(std::any_of(c.op->kernels.begin(), c.op->kernels.end(),
+                          [](const Kernel& k) { return k.device == DeviceKind::sim; }))
+      << c.op->name << " has no kernel for GPUs";
+  for (const Kernel& kernel : c.op->kernels) {
+    if (kernel.device != DeviceKind::sim) continue;
+    for (const uint64_t seed : {1, 2, 3}) {
+      set_emulation({true, seed});
+      for (const bool accumulate : {false, true}) {
+        Run cpu(c, false), emulated(c, false, -1, &kernel);
+        if (kernel.refuse(emulated.full_call()) != nullptr) continue;
+        cpu.forward(), cpu.backward(0.25, accumulate);
+        emulated.forward(), emulated.backward(0.25, accumulate);
+        const std::string what = fmt::format("{}: kernel {} emulated, seed {}, accumulate {}", c.name,
+                                             kernel.name, seed, accumulate);
+        expect_same_run(cpu, emulated, what);
+        EXPECT_TRUE(emulated.is_within_bounds()) << what << ": a store beyond the end of a tensor";
+      }
+    }
+    set_emulation({});
+  }
+}
+
 }  // namespace
 
 void check_op(const OpCase& c) {
   SCOPED_TRACE(fmt::format("reproduce: case '{}', seed {}", c.name, c.seed));
+  if (checks_emulated_kernels()) return check_emulated(c);
   if (c.finite_differences) check_finite_differences(c);
   check_fast(c);
   check_accumulate(c, true);

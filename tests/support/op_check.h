@@ -7,7 +7,8 @@
 //               kernel
 //   invariance  same bits for 1 and 2 threads, on every instruction set this CPU has, and (where rows are
 //               independent) for the first rows alone
-// Empty and odd sizes are cases like any other.
+// Empty and odd sizes are cases like any other. With INGOT_OP_CHECK=emulated it compares the op's kernels for
+// GPUs, emulated with three seeds, with the CPU's bits instead: the label `emulated` runs the same tests so.
 #pragma once
 #include <functional>
 #include <string>

@@ -30,6 +30,18 @@ INGOT_INLINE void put_n(T* p, Vec x, int n, bool accumulate) {
   store_n(p, accumulate ? load_n(p, n) + x : x, n);
 }
 
+/// x in the first n lanes, 0 in the others.
+INGOT_INLINE Vec set_n(float x, int n) {
+  if (n == kLanes) return set1(x);
+#if defined(INGOT_ISA_gpu)
+  return first_lanes(n, set1(x), zero());
+#else
+  float all[kLanes];
+  store(all, set1(x));
+  return load_tail(all, n);
+#endif
+}
+
 /// Calls f with a pointer of the type that it has (f32 or bf16).
 template <class F>
 void typed(const void* p, DType type, F&& f) {

@@ -13,10 +13,13 @@ constexpr int64_t kPrefetchBytes = 4096;
 
 /// Prefetches the cache line at p + bytes into the level 1 or 2 cache (kLevel).
 template <int kLevel = 1>
-INGOT_INLINE void prefetch_after(const void* p, int64_t bytes = kPrefetchBytes) {
+INGOT_INLINE void prefetch_after([[maybe_unused]] const void* p,
+                                 [[maybe_unused]] int64_t bytes = kPrefetchBytes) {
+#if !defined(INGOT_ISA_gpu)  // other rows hide the time of an access there
   __builtin_prefetch(
       reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes)), 0,
       4 - kLevel);
+#endif
 }
 /// Prefetches p .. p + bytes.
 INGOT_INLINE void prefetch_range(const void* p, int64_t bytes) {

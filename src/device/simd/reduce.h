@@ -34,11 +34,15 @@ INGOT_INLINE void each_lane(int64_t width, F&& f) {
 /// The tree over 16 values.
 template <class Combine>
 INGOT_INLINE float tree(const Lanes& l, Combine combine) {
+#if defined(INGOT_ISA_gpu)
+  return tree_of_threads(l.v[0], combine);
+#else
   float x[kVirtualLanes];
   for (int i = 0; i < kLaneVecs; ++i) store(x + i * kLanes, l.v[i]);
   for (int step = 8; step >= 1; step /= 2)
     for (int i = 0; i < step; ++i) x[i] = combine(x[i], x[i + step]);
   return x[0];
+#endif
 }
 INGOT_INLINE float tree_sum(const Lanes& l) {
 #if defined(INGOT_ISA_avx512) || defined(INGOT_ISA_avx2)
@@ -66,10 +70,14 @@ INGOT_INLINE Vec load_rest(const T* p, int i, int rest, float missing = 0.0f) {
   const int n = rest - i * kLanes;
   if (n >= kLanes) return load(p + i * kLanes);
   if (n <= 0) return set1(missing);
+#if defined(INGOT_ISA_gpu)
+  return first_lanes(n, load_tail(p, n), set1(missing));
+#else
   float buffer[kLanes];
   store(buffer, set1(missing));
   store_tail(buffer, load_tail(p + i * kLanes, n), n);
   return load(buffer);
+#endif
 }
 
 template <class T>

@@ -1,8 +1,9 @@
 // See activation.h: the op's description, and its CPU kernel: rows in parallel.
 #include "ops/activation/activation.h"
 
-#include "ops/activation/isa_activation.h"
+#include "ops/activation/call.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 
 namespace ingot {
 namespace {
@@ -59,37 +60,45 @@ ActivationRows arguments(const OpCall& call, int64_t width) {
   a.cap = attr.cap.factors();
   a.width = width;
   a.x = call.in[0].data, a.x_type = call.in[0].dtype();
-  if (call.in[1].defined()) a.p = call.in[1].as<float>();
+  a.p = device_address<const float>(call.in[1]);
   a.y_type = attr.out;
   return a;
 }
 
 void forward(const OpCall& call) {
-  ActivationRows a = arguments(call, call.out[0].dim(1));
-  a.y = call.out[0].data;
-  parallel_kernel(rows_before_end(call.in[2], call.out[0].dim(0)), row_grain(a.width, kElements),
-                  INGOT_ISA_CALL(activation_forward), a);
+  parallel_kernel(rows_before_end(call.in[2], call.out[0].dim(0)), row_grain(call.out[0].dim(1), kElements),
+                  INGOT_ISA_CALL(activation_forward), activation_forward_rows(call));
 }
 
 void backward_input(const OpCall& call) {
+  parallel_kernel(rows_before_end(call.in[2], call.d_out[0].dim(0)),
+                  row_grain(call.d_out[0].dim(1), kElements / 2), INGOT_ISA_CALL(activation_backward),
+                  activation_backward_rows(call));
+}
+
+}  // namespace
+
+ActivationRows activation_forward_rows(const OpCall& call) {
+  ActivationRows a = arguments(call, call.out[0].dim(1));
+  a.y = call.out[0].data;
+  return a;
+}
+
+ActivationRows activation_backward_rows(const OpCall& call) {
   ActivationRows a = arguments(call, call.d_out[0].dim(1));
   a.d_y = call.d_out[0].data;
   a.d_x = call.d_in[0].tensor.data, a.accumulate_x = call.d_in[0].accumulate;
-  if (call.d_in[1].wanted())
-    a.d_p = call.d_in[1].tensor.as<float>(), a.accumulate_p = call.d_in[1].accumulate;
-  parallel_kernel(rows_before_end(call.in[2], call.d_out[0].dim(0)), row_grain(a.width, kElements / 2),
-                  INGOT_ISA_CALL(activation_backward), a);
+  a.d_p = device_address<float>(call.d_in[1].tensor), a.accumulate_p = call.d_in[1].accumulate;
+  return a;
 }
 
-const char* refuse(const OpCall& call) {
+const char* refuse_activation(const OpCall& call) {
   if (const char* reason = refuse_other_floats(call)) return reason;
   if (call.in[1].defined() && call.in[1].dtype() != DType::f32) return "row weights other than f32";
   if (!call.d_in.empty() && call.d_in[0].wanted() && call.d_in[0].tensor.dtype() != call.in[0].dtype())
     return "a gradient of another type than its input";
   return nullptr;
 }
-
-}  // namespace
 
 const Op& activation_op() {
   static const Op op{
@@ -100,7 +109,8 @@ const Op& activation_op() {
       .infer = infer,
       .cost = cost,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, activation_reference()},
+      .kernels = with_gpu_kernels("activation", {{"cpu", refuse_activation, forward, backward_input, nullptr},
+                                                 activation_reference()}),
       .live_rows = live_rows,
       .axis_rule = {.passes = kElementwise}};
   return op;

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/add_norm/isa_add_norm.h"
+#include "ops/add_norm/call.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 
 namespace ingot {
@@ -73,15 +74,6 @@ std::string print(const void* attr_data) {
                      a.weight_offset, name_of(a.h_dtype));
 }
 
-constexpr int64_t kSums = 5;  // of AddNormSums
-
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
-  for (const Tensor& t : {call.in[kX], call.in[kWeight], call.out.empty() ? Tensor() : call.out[kRstd]})
-    if (t.defined() && t.dtype() != DType::f32) return "a stream other than f32";
-  return nullptr;
-}
-
 /// What forward and backward share; absent tensors become nullptr.
 AddNormRows arguments(const OpCall& call) {
   const auto& a = call.attr<AddNormAttr>();
@@ -90,20 +82,20 @@ AddNormRows arguments(const OpCall& call) {
   p.merge = a.merge;
   p.layer = a.norm == NormKind::layer;
   p.eps = static_cast<float>(a.eps), p.weight_offset = static_cast<float>(a.weight_offset);
-  p.x = call.in[kX].as<float>();
+  const auto f32 = [](const Tensor& t) { return device_address<float>(t); };
+  p.x = f32(call.in[kX]);
   p.y = call.in[kY].data, p.y_type = call.in[kY].dtype();
-  p.stream_scale = call.in[kStreamScale].as<float>(), p.stream_bias = call.in[kStreamBias].as<float>();
-  p.y_scale = call.in[kYScale].as<float>(), p.y_bias = call.in[kYBias].as<float>();
-  p.weight = call.in[kWeight].as<float>(), p.bias = call.in[kBias].as<float>();
-  p.s = call.out[kStream].as<float>();
+  p.stream_scale = f32(call.in[kStreamScale]), p.stream_bias = f32(call.in[kStreamBias]);
+  p.y_scale = f32(call.in[kYScale]), p.y_bias = f32(call.in[kYBias]);
+  p.weight = f32(call.in[kWeight]), p.bias = f32(call.in[kBias]);
+  p.s = f32(call.out[kStream]);
   p.h_type = a.h_dtype;
-  p.rstd = call.out[kRstd].as<float>(), p.mean = call.out[kMean].as<float>();
+  p.rstd = f32(call.out[kRstd]), p.mean = f32(call.out[kMean]);
   return p;
 }
 
 void forward(const OpCall& call) {
-  AddNormRows p = arguments(call);
-  p.h = call.out[kH].data;
+  const AddNormRows p = add_norm_forward_rows(call);
   const int64_t grain = std::clamp<int64_t>(16384 / std::max<int64_t>(p.width, 1), 1, 64);
   parallel_kernel(call.in[kX].dim(0), grain, INGOT_ISA_CALL(add_norm_forward), p);
 }
@@ -115,14 +107,9 @@ void scaled_copy(float* to, const float* from, const float* scale, int64_t n) {
 }
 
 void backward(const OpCall& call) {
-  AddNormRows p = arguments(call);
+  const AddNormRows p = add_norm_backward_rows(call);
   const int64_t rows = call.out[kRstd].dim(0), D = p.width, chunks = parameter_chunks(rows),
-                stride = kSums * D;
-  if (p.merge != MergeKind::none) p.d_s = call.d_out[kStream].as<float>();  // else that output is empty
-  p.d_h = call.d_out[kH].data;
-  p.d_x = call.d_in[kX].tensor.as<float>(), p.accumulate_x = call.d_in[kX].accumulate;
-  p.d_y = call.d_in[kY].tensor.data, p.accumulate_y = call.d_in[kY].accumulate;
-  if (p.d_y != nullptr) p.y_type = call.d_in[kY].tensor.dtype();
+                stride = kAddNormSums * D;
   auto* partials = static_cast<float*>(call.scratch);
   parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; ++chunk) {
@@ -150,31 +137,60 @@ void backward(const OpCall& call) {
 }
 
 int64_t scratch_bytes(const OpCall& call) {
-  return parameter_chunks(call.out[kRstd].dim(0)) * kSums * add_norm_width(call) *
+  const int64_t rows = call.out[kRstd].dim(0);
+  const MergeKind merge = call.attr<AddNormAttr>().merge;
+  const int64_t terms = merge == MergeKind::affine || merge == MergeKind::scaled ? 2 * rows : 0;
+  return (parameter_chunks(rows) * kAddNormSums * add_norm_width(call) + terms) *
          static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
 
+AddNormRows add_norm_forward_rows(const OpCall& call) {
+  AddNormRows p = arguments(call);
+  p.h = call.out[kH].data;
+  return p;
+}
+
+AddNormRows add_norm_backward_rows(const OpCall& call) {
+  AddNormRows p = arguments(call);
+  if (p.merge != MergeKind::none)  // else that output is empty
+    p.d_s = device_address<const float>(call.d_out[kStream]);
+  p.d_h = call.d_out[kH].data;
+  p.d_x = device_address<float>(call.d_in[kX].tensor), p.accumulate_x = call.d_in[kX].accumulate;
+  p.d_y = call.d_in[kY].tensor.data, p.accumulate_y = call.d_in[kY].accumulate;
+  if (p.d_y != nullptr) p.y_type = call.d_in[kY].tensor.dtype();
+  return p;
+}
+
+const char* refuse_add_norm(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  for (const Tensor& t : {call.in[kX], call.in[kWeight], call.out.empty() ? Tensor() : call.out[kRstd]})
+    if (t.defined() && t.dtype() != DType::f32) return "a stream other than f32";
+  return nullptr;
+}
+
 const Op& add_norm_op() {
-  static const Op op{.name = "add_norm",
-                     .inputs = {{"x"},
-                                {"y", InputKind::activation, true},
-                                {"stream_scale", InputKind::parameter, true},
-                                {"stream_bias", InputKind::parameter, true},
-                                {"y_scale", InputKind::parameter, true},
-                                {"y_bias", InputKind::parameter, true},
-                                {"weight", InputKind::parameter, true},
-                                {"bias", InputKind::parameter, true}},
-                     .outputs = {{"stream"}, {"h"}, {"rstd", false}, {"mean", false}},
-                     .reads = reads,
-                     .infer = infer,
-                     .cost = cost,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = {{"cpu", refuse, forward, backward, nullptr}, add_norm_reference()},
-                     .partial_recompute = partial_recompute,
-                     .axis_rule = {.passes = kRowwise}};
+  static const Op op{
+      .name = "add_norm",
+      .inputs = {{"x"},
+                 {"y", InputKind::activation, true},
+                 {"stream_scale", InputKind::parameter, true},
+                 {"stream_bias", InputKind::parameter, true},
+                 {"y_scale", InputKind::parameter, true},
+                 {"y_bias", InputKind::parameter, true},
+                 {"weight", InputKind::parameter, true},
+                 {"bias", InputKind::parameter, true}},
+      .outputs = {{"stream"}, {"h"}, {"rstd", false}, {"mean", false}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .scratch_bytes = scratch_bytes,
+      .print = print,
+      .kernels = with_gpu_kernels(
+          "add_norm", {{"cpu", refuse_add_norm, forward, backward, nullptr}, add_norm_reference()}),
+      .partial_recompute = partial_recompute,
+      .axis_rule = {.passes = kRowwise}};
   return op;
 }
 

@@ -26,6 +26,7 @@ struct AddNormRows {
   float* d_x;          ///< nullptr: not wanted
   void* d_y;           ///< of y_type; nullptr: not wanted
   bool accumulate_x, accumulate_y;
+  float* terms;  ///< backward on a GPU, with scales: [rows, 2], what its passes tell each other
 };
 
 /// Partial sums of a chunk of rows, [D] each; the kernel adds.

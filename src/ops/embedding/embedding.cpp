@@ -7,6 +7,7 @@
 #include "device/gemm/gemm.h"
 #include "device/memory/scratch.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 
 namespace ingot {
 namespace {
@@ -111,24 +112,25 @@ int64_t scratch_bytes(const OpCall& call) {
 }  // namespace
 
 const Op& embedding_op() {
-  static const Op op{.name = "embedding",
-                     .inputs = {{"ids", InputKind::data}, {"table", InputKind::weight}},
-                     .outputs = {{"y"}},
-                     .reads = always<BackwardReads{.weight_in = slot_bit(0)}>,
-                     .infer = infer,
-                     .cost = cost,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = {{"cpu",
-                                  refuse,
-                                  forward,
-                                  nullptr,
-                                  backward_weight,
-                                  {.rounded = slot_bit(1), .packed = slot_bit(1)}},
-                                 embedding_reference()},
-                     .axis_rule = {.passes = kRowwise,
-                                   .sharded = {{1, 0, {AxisType::shards, AxisType::partial}},
-                                               {1, 1, {AxisType::shared, AxisType::shards}}}}};
+  static const Op op{
+      .name = "embedding",
+      .inputs = {{"ids", InputKind::data}, {"table", InputKind::weight}},
+      .outputs = {{"y"}},
+      .reads = always<BackwardReads{.weight_in = slot_bit(0)}>,
+      .infer = infer,
+      .cost = cost,
+      .scratch_bytes = scratch_bytes,
+      .print = print,
+      .kernels = with_gpu_kernels("embedding", {{"cpu",
+                                                 refuse,
+                                                 forward,
+                                                 nullptr,
+                                                 backward_weight,
+                                                 {.rounded = slot_bit(1), .packed = slot_bit(1)}},
+                                                embedding_reference()}),
+      .axis_rule = {.passes = kRowwise,
+                    .sharded = {{1, 0, {AxisType::shards, AxisType::partial}},
+                                {1, 1, {AxisType::shared, AxisType::shards}}}}};
   return op;
 }
 

@@ -4,6 +4,7 @@
 
 #include "device/gemm/gemm.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/weight_operand.h"
 
@@ -93,13 +94,13 @@ const Op& linear_op() {
                      .cost = cost,
                      .scratch_bytes = product_scratch_bytes,
                      .print = print,
-                     .kernels = {{"cpu",
-                                  refuse,
-                                  forward,
-                                  backward_input,
-                                  backward_weight,
-                                  {.rounded = slot_bit(1), .packed = slot_bit(1)}},
-                                 linear_reference()},
+                     .kernels = with_gpu_kernels("linear", {{"cpu",
+                                                             refuse,
+                                                             forward,
+                                                             backward_input,
+                                                             backward_weight,
+                                                             {.rounded = slot_bit(1), .packed = slot_bit(1)}},
+                                                            linear_reference()}),
                      .row_sliced = true,
                      .axis_rule = {.passes = kRowwise,
                                    .sharded = {{1, 0, {AxisType::shared, AxisType::shards}},

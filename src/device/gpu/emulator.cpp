@@ -1,0 +1,332 @@
+// See emulator.h.
+#include "device/gpu/emulator.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace ingot {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr size_t kStackBytes = size_t{256} << 10, kGuardBytes = 4096;
+
+std::mutex settings_mutex;
+std::map<std::string, int64_t> launch_counts;
+
+Emulation emulation_of_environment() {
+  const char* const text = std::getenv("INGOT_EMULATE");
+  if (text == nullptr) return {};
+  Emulation emulation{.on = true};
+  const char* const end = text + std::strlen(text);
+  const auto [at, error] = std::from_chars(text, end, emulation.seed);
+  if (error == std::errc() && at == end && at != text) return emulation;
+  throw Error(fmt::format("INGOT_EMULATE is '{}', expected a seed", text), "for example INGOT_EMULATE=1");
+}
+
+Emulation& chosen_emulation() {
+  static Emulation emulation = emulation_of_environment();
+  return emulation;
+}
+
+/// What a thread waits for.
+struct Meeting {
+  unsigned group = 0;  ///< threads that meet, from the multiple of it below the thread; 0: none
+  std::source_location where;
+};
+
+struct Fibre {
+  ucontext_t context;
+  Meeting meeting;
+  bool has_ended = false;
+  uint32_t value = 0;  ///< what it gives to the others, then what it gets
+  unsigned mask = 0;
+};
+
+/// The stacks of all fibres of a host's thread, with a page between two that nothing may touch.
+class Stacks {
+ public:
+  Stacks() {
+    memory_ = static_cast<char*>(mmap(nullptr, kMaxThreads * kEach, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    INGOT_CHECK(memory_ != MAP_FAILED, "no addresses for the stacks of the emulator");
+    for (size_t i = 0; i < kMaxThreads; ++i) mprotect(memory_ + i * kEach, kGuardBytes, PROT_NONE);
+  }
+  ~Stacks() { munmap(memory_, kMaxThreads * kEach); }
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
+  char* of(size_t fibre) { return memory_ + fibre * kEach + kGuardBytes; }
+
+ private:
+  static constexpr size_t kEach = kStackBytes + kGuardBytes;
+  char* memory_;
+};
+
+/// One launch.
+class Launch {
+ public:
+  Launch(const char* kernel, int threads, void (*body)(const void*), const void* arguments, uint64_t seed)
+      : kernel_(kernel), body_(body), arguments_(arguments), random_(seed) {
+    fibres_.resize(static_cast<size_t>(threads));
+    position_.block_size = static_cast<unsigned>(threads);
+  }
+
+  void run(unsigned blocks) {
+    position_.grid_size = blocks;
+    std::vector<unsigned> order(blocks);
+    std::iota(order.begin(), order.end(), 0U);
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const unsigned block : order) run_block(block);
+  }
+
+  const emulator::Position& position() const { return position_; }
+
+  void meet(unsigned group, const std::source_location& where) {
+    Fibre& self = fibres_[current_];
+    const unsigned first = current_ / group * group,
+                   end = std::min(first + group, static_cast<unsigned>(fibres_.size()));
+    for (unsigned i = first; i < end; ++i) {
+      const Meeting& other = fibres_[i].meeting;
+      if (other.group == group && other.where.line() != where.line())
+        fail(fmt::format("thread {} waits at {}, thread {} of its group at {}", current_, text_of(where), i,
+                         text_of(other.where)));
+    }
+    self.meeting = {group, where};
+    // A block counts its threads; the members of a smaller group look at each other.
+    const bool is_block = group == fibres_.size();
+    const bool all_are_here = is_block
+                                  ? ++in_barrier_ == group
+                                  : std::all_of(fibres_.begin() + first, fibres_.begin() + end,
+                                                [&](const Fibre& f) { return f.meeting.group == group; });
+    if (!all_are_here) return leave_fibre();
+    if (is_block)
+      in_barrier_ = 0;
+    else
+      give(first, end, group);
+    for (unsigned i = first; i < end; ++i) {
+      fibres_[i].meeting = {};
+      if (i != current_) runnable_.push_back(i);
+    }
+    runnable_.push_back(current_);
+    leave_fibre();
+  }
+
+  uint32_t exchange(uint32_t value, unsigned mask, unsigned group, const std::source_location& where) {
+    Fibre& self = fibres_[current_];
+    self.value = value, self.mask = mask;
+    meet(group, where);
+    return self.value;
+  }
+
+  void* shared_memory(const void* key, size_t bytes) {
+    for (const Shared& s : shared_)
+      if (s.key == key) return s.memory.get();
+    shared_.push_back({key, std::make_unique<std::byte[]>(bytes)});
+    std::memset(shared_.back().memory.get(), 0xff, bytes);
+    return shared_.back().memory.get();
+  }
+
+  /// Ends the launch with an error. The other fibres are left as they are: they hold nothing.
+  [[noreturn]] void fail(const std::string& what) {
+    failure_ = fmt::format("emulated kernel {}, block {}: {}", kernel_, position_.block, what);
+    leave_fibre();
+    std::abort();  // nobody comes back here
+  }
+
+ private:
+  struct Shared {
+    const void* key;
+    std::unique_ptr<std::byte[]> memory;
+  };
+
+  static std::string text_of(const std::source_location& where) {
+    const std::string_view file = where.file_name();
+    const size_t source = file.rfind("src/");
+    return fmt::format("{}:{}", source == std::string_view::npos ? file : file.substr(source + 4),
+                       where.line());
+  }
+
+  void give(unsigned first, unsigned end, unsigned group) {
+    uint32_t values[32];
+    for (unsigned i = first; i < end; ++i) values[i - first] = fibres_[i].value;
+    for (unsigned i = first; i < end; ++i) fibres_[i].value = values[(i - first) ^ (fibres_[i].mask % group)];
+  }
+
+  void run_block(unsigned block) {
+    static thread_local Stacks stacks;
+    position_.block = block;
+    shared_.clear();
+    in_barrier_ = 0;
+    runnable_.resize(fibres_.size());
+    std::iota(runnable_.begin(), runnable_.end(), 0U);
+    for (size_t i = 0; i < fibres_.size(); ++i) {
+      Fibre& f = fibres_[i];
+      f.meeting = {}, f.has_ended = false;
+      getcontext(&f.context);
+      f.context.uc_stack.ss_sp = stacks.of(i);
+      f.context.uc_stack.ss_size = kStackBytes;
+      f.context.uc_link = nullptr;
+      makecontext(&f.context, &Launch::begin, 0);
+    }
+    size_t ended = 0;
+    while (!runnable_.empty()) {
+      const size_t k = random_() % runnable_.size();
+      current_ = std::exchange(runnable_[k], runnable_.back());
+      runnable_.pop_back();
+      enter_fibre();
+      if (!failure_.empty()) INGOT_CHECK(false, "{}", failure_);
+      ended += fibres_[current_].has_ended ? 1 : 0;
+    }
+    INGOT_CHECK(ended == fibres_.size(), "emulated kernel {}, block {}: deadlock: {}", kernel_, block,
+                waiting());
+  }
+
+  /// Who waits where.
+  std::string waiting() const {
+    std::map<std::string, std::vector<size_t>> threads;
+    for (size_t i = 0; i < fibres_.size(); ++i)
+      threads[fibres_[i].has_ended ? "have ended"
+                                   : fmt::format("wait for {} at {}", fibres_[i].meeting.group,
+                                                 text_of(fibres_[i].meeting.where))]
+          .push_back(i);
+    std::string text;
+    for (const auto& [what, which] : threads)
+      text += fmt::format("{}{} threads {}, the first is {}", text.empty() ? "" : "; ", which.size(), what,
+                          which.front());
+    return text;
+  }
+
+  static void begin();
+
+  void enter_fibre() {
+    position_.thread = current_;
+#if defined(__SANITIZE_ADDRESS__)
+    const stack_t& stack = fibres_[current_].context.uc_stack;
+    __sanitizer_start_switch_fiber(&own_fake_stack_, stack.ss_sp, stack.ss_size);
+#endif
+    swapcontext(&own_, &fibres_[current_].context);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(own_fake_stack_, nullptr, nullptr);
+#endif
+  }
+  void leave_fibre() {
+    const unsigned left = current_;
+#if defined(__SANITIZE_ADDRESS__)
+    void* fake_stack = nullptr;
+    __sanitizer_start_switch_fiber(fibres_[left].has_ended ? nullptr : &fake_stack, own_stack_,
+                                   own_stack_bytes_);
+#endif
+    swapcontext(&fibres_[left].context, &own_);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  }
+
+  const char* kernel_;
+  void (*body_)(const void*);
+  const void* arguments_;
+  std::mt19937_64 random_;
+  emulator::Position position_{};
+  std::vector<Fibre> fibres_;
+  std::vector<unsigned> runnable_;
+  std::vector<Shared> shared_;
+  ucontext_t own_;
+  unsigned current_ = 0, in_barrier_ = 0;
+  std::string failure_;
+#if defined(__SANITIZE_ADDRESS__)
+  void* own_fake_stack_ = nullptr;
+  const void* own_stack_ = nullptr;
+  size_t own_stack_bytes_ = 0;
+#endif
+};
+
+thread_local Launch* running = nullptr;
+
+void Launch::begin() {
+  Launch& launch = *running;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &launch.own_stack_, &launch.own_stack_bytes_);
+#endif
+  launch.body_(launch.arguments_);
+  launch.fibres_[launch.current_].has_ended = true;
+  launch.leave_fibre();
+}
+
+}  // namespace
+
+Emulation emulation() {
+  const std::lock_guard lock(settings_mutex);
+  return chosen_emulation();
+}
+
+void set_emulation(const Emulation& emulation) {
+  const std::lock_guard lock(settings_mutex);
+  chosen_emulation() = emulation;
+}
+
+std::map<std::string, int64_t> emulated_launches() {
+  const std::lock_guard lock(settings_mutex);
+  return launch_counts;
+}
+
+namespace emulator {
+
+const Position& here() {
+  return running->position();
+}
+
+void run(const char* kernel, int64_t blocks, int threads, void (*body)(const void*), const void* arguments) {
+  INGOT_CHECK(running == nullptr, "kernel {} is launched by a kernel", kernel);
+  INGOT_CHECK(blocks > 0 && blocks < int64_t{1} << 31 && threads > 0 && threads <= kMaxThreads,
+              "kernel {} is launched with {} blocks of {} threads", kernel, blocks, threads);
+  uint64_t seed = 0;
+  {
+    const std::lock_guard lock(settings_mutex);
+    const int64_t number = ++launch_counts[kernel];
+    seed = hash64(fmt::format("{} {} {}", chosen_emulation().seed, kernel, number));
+  }
+  Launch launch(kernel, threads, body, arguments, seed);
+  running = &launch;
+  struct End {
+    ~End() { running = nullptr; }
+  } const end;
+  launch.run(static_cast<unsigned>(blocks));
+}
+
+void meet_block(const std::source_location& where) {
+  running->meet(running->position().block_size, where);
+}
+
+uint32_t exchange(uint32_t value, unsigned mask, unsigned group, const std::source_location& where) {
+  return running->exchange(value, mask, group, where);
+}
+
+void* shared_memory(const void* key, size_t bytes) {
+  return running->shared_memory(key, bytes);
+}
+
+void require_aligned(const void* address, size_t bytes, const std::source_location& where) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
+    running->fail(fmt::format("thread {} accesses {} bytes at {} that are not aligned",
+                              running->position().thread, bytes, where.line()));
+}
+
+}  // namespace emulator
+}  // namespace ingot

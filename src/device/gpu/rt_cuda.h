@@ -1,0 +1,82 @@
+// rt.h for nvcc. Compiled with -fmad=false: a fused multiply-add is written.
+#pragma once
+#include "device/gpu/launch.h"
+
+#define INGOT_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define INGOT_DEVICE_CODE __device__
+#define INGOT_INLINE __device__ __forceinline__
+#define INGOT_UNROLL _Pragma("unroll")
+#define INGOT_SHARED(type, name) __shared__ type name
+
+namespace ingot::INGOT_ISA {
+
+INGOT_INLINE unsigned thread_index() {
+  return threadIdx.x;
+}
+INGOT_INLINE unsigned block_index() {
+  return blockIdx.x;
+}
+INGOT_INLINE unsigned block_size() {
+  return blockDim.x;
+}
+INGOT_INLINE unsigned grid_size() {
+  return gridDim.x;
+}
+
+INGOT_INLINE void sync_threads() {
+  __syncthreads();
+}
+INGOT_INLINE float as_float_bits(uint32_t x) {
+  return __uint_as_float(x);
+}
+INGOT_INLINE uint32_t bits_of(float x) {
+  return __float_as_uint(x);
+}
+template <unsigned kGroup>
+INGOT_INLINE float shuffle_xor(float x, unsigned mask) {
+  constexpr unsigned kAll = kGroup == 32 ? ~0U : (1U << (kGroup % 32)) - 1;
+  return __shfl_xor_sync(kAll << (threadIdx.x % 32 & ~(kGroup - 1)), x, static_cast<int>(mask));
+}
+
+INGOT_INLINE void load4(const float* from, float (&to)[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
+INGOT_INLINE void store4(float* to, const float (&from)[4]) {
+  *reinterpret_cast<float4*>(to) = {from[0], from[1], from[2], from[3]};
+}
+INGOT_INLINE void load4(const uint16_t* from, uint16_t (&to)[4]) {
+  const ushort4 x = *reinterpret_cast<const ushort4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
+INGOT_INLINE void store4(uint16_t* to, const uint16_t (&from)[4]) {
+  *reinterpret_cast<ushort4*>(to) = {from[0], from[1], from[2], from[3]};
+}
+
+INGOT_INLINE float add_rn(float a, float b) {
+  return __fadd_rn(a, b);
+}
+INGOT_INLINE float sub_rn(float a, float b) {
+  return __fsub_rn(a, b);
+}
+INGOT_INLINE float mul_rn(float a, float b) {
+  return __fmul_rn(a, b);
+}
+INGOT_INLINE float div_rn(float a, float b) {
+  return __fdiv_rn(a, b);
+}
+INGOT_INLINE float fma_rn(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+INGOT_INLINE float sqrt_rn(float a) {
+  return __fsqrt_rn(a);
+}
+
+template <class... Parameters>
+void launch_blocks(const char*, void (*kernel)(Parameters...), const GpuGrid& grid, GpuStream stream,
+                   const Parameters&... parameters) {
+  kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), 0,
+           static_cast<cudaStream_t>(stream.handle)>>>(parameters...);
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,121 @@
+// Models train on the kernels of GPUs, emulated, with the CPU's bits: gradients of every small model, and
+// whole runs, begun and resumed. Ops without such kernels run on the CPU's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "device/gpu/emulator.h"
+#include "support/sim_orders.h"
+#include "support/tape_pass.h"
+#include "support/tiny_run.h"
+#include "train/trainer.h"
+
+namespace ingot::test::emulated_runs_emulated_test {
+
+/// Emulated kernels, while this lives.
+class Emulated {
+ public:
+  explicit Emulated(uint64_t seed) { set_emulation({true, seed}); }
+  ~Emulated() { set_emulation({}); }
+  Emulated(const Emulated&) = delete;
+  Emulated& operator=(const Emulated&) = delete;
+};
+
+/// Kernels launched while this lives.
+class Launches {
+ public:
+  int64_t of(const char* kernel) const {
+    return emulated_launches()[kernel] - (before_.count(kernel) > 0 ? before_.at(kernel) : 0);
+  }
+
+ private:
+  const std::map<std::string, int64_t> before_ = emulated_launches();
+};
+
+class EmulatedModels : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(EmulatedModels, HaveTheGradientsOfTheCpu) {
+  for (const Precision& precision : {Precision::f32(), Precision::bf16()}) {
+    const auto model = small_model(GetParam(), precision);
+    const Pass cpu = pass(*model, {});
+    {
+      const Launches launches;
+      HeapArena arena(sim_device());
+      EXPECT_EQ(pass(*model, {.device = DeviceKind::sim}, HeadMode::store, &arena).gradients, cpu.gradients);
+      EXPECT_EQ(launches.of("add_norm_forward"), 0);  // nobody asked for them
+    }
+    for (const SimOrder& order : {SimOrder{}, SimOrder{true, 1}}) {
+      const Emulated emulated(order.seed + 5);
+      const InSimOrder in_order(order);
+      const Launches launches;
+      HeapArena arena(sim_device());
+      EXPECT_EQ(pass(*model, {.device = DeviceKind::sim}, HeadMode::store, &arena).gradients, cpu.gradients)
+          << sim_order_text(order);
+      for (const char* kernel : {"add_norm_forward", "add_norm_backward", "activation_forward",
+                                 "activation_backward", "embedding_forward"})
+        EXPECT_GT(launches.of(kernel), 0) << kernel;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedModels, ::testing::ValuesIn(small_model_names()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+class EmulatedRuns : public ::testing::Test {
+ protected:
+  void SetUp() override { write_text(folder_ / "text.txt", tiny_text(4000)); }
+
+  /// 20 steps of a dense model in f32; `steps` > 0: the run ends as by Ctrl-C before that step.
+  void run(DeviceKind device, const std::string& name, int steps = 0) {
+    const std::string path = folder_ / (name + ".toml");
+    write_text(path, base_recipe(folder_.path(), 32, "kind = \"characters\""));
+    const Recipe recipe = load_recipe(path, {"--run.folder=" + (folder_ / name), "--run.precision=f32",
+                                             "--phases.0.steps=20", "--checkpoint.every=5"});
+    const ComputeOn on(device);
+    Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start);
+    Stopper stopper(steps);
+    if (steps > 0) trainer.observe(&stopper);
+    EXPECT_EQ(trainer.run().finished, steps == 0);
+  }
+
+  TempDir folder_;
+  const Quiet quiet_;
+
+ private:
+  class Stopper final : public RunObserver {
+   public:
+    explicit Stopper(int steps) : left_(steps) {}
+    void enters(StepPart part) override {
+      if (part == StepPart::data && left_-- == 0) Trainer::interrupt();
+    }
+    bool wants_tensors() const override { return false; }
+    void tensor(const std::string&, const Tensor&) override {}
+
+   private:
+    int left_;
+  };
+};
+
+TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
+  run(DeviceKind::cpu, "cpu");
+  const Emulated emulated(1);
+  const Launches launches;
+  run(DeviceKind::sim, "emulated");
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
+  for (const char* kernel :
+       {"product", "add_norm_forward", "activation_forward", "embedding_forward", "embedding_gradient"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;  // at least once a step
+
+  run(DeviceKind::cpu, "cpu-then-emulated", 9);
+  run(DeviceKind::sim, "cpu-then-emulated");
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "cpu-then-emulated"), "");
+  run(DeviceKind::sim, "emulated-then-cpu", 9);
+  run(DeviceKind::cpu, "emulated-then-cpu");
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated-then-cpu"), "");
+}
+
+}  // namespace ingot::test::emulated_runs_emulated_test
