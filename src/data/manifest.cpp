@@ -86,6 +86,12 @@ json shard_json(const ShardInfo& s) {
 
 }  // namespace
 
+int64_t SplitInfo::file_bytes() const {
+  int64_t bytes = 0;
+  for (const ShardInfo& shard : shards) bytes += shard.file_bytes;
+  return bytes;
+}
+
 std::string DatasetManifest::content_hash(const SplitInfo& split) const {
   Hasher hasher;
   for (const ShardInfo& s : split.shards) hasher.update(s.hash.data(), s.hash.size());

@@ -26,6 +26,9 @@ struct SplitInfo {
   int64_t documents = 0;
   int64_t text_bytes = 0;
   std::vector<ShardInfo> shards;
+
+  /// Of all shards.
+  int64_t file_bytes() const;
 };
 
 /// A raw file that the dataset was made from.

@@ -24,4 +24,25 @@ struct HostKernel {
   std::function<void(std::span<void* const> at)> body;
 };
 
+/// Addresses inside of what a kernel takes: those of the device now, where the bytes are when it runs. What
+/// they lie in must stay where it is.
+class KernelAddresses {
+ public:
+  /// nullptr, or no bytes: nothing.
+  void add(void*& address, int64_t bytes, bool is_written) {
+    if (address == nullptr || bytes == 0) return;
+    ranges_.push_back({address, bytes, is_written});
+    places_.push_back(&address);
+  }
+  /// HostKernel::ranges.
+  const std::vector<KernelRange>& ranges() const { return ranges_; }
+  void bind(std::span<void* const> at) const {
+    for (size_t i = 0; i < places_.size(); ++i) *places_[i] = at[i];
+  }
+
+ private:
+  std::vector<KernelRange> ranges_;
+  std::vector<void**> places_;
+};
+
 }  // namespace ingot

@@ -7,14 +7,6 @@ namespace ingot::guard {
 
 namespace {
 
-struct FaultInfo {
-  FaultKind kind;
-  const char* rule;
-  bool of_node = false;
-  double least = 0,
-         more = 0;  // seconds that it lasts, and up to how many beyond that
-};
-
 /// In the order of FaultKind.
 constexpr FaultInfo kFaults[] = {{FaultKind::kill, "rank lost"},
                                  {FaultKind::node_lost, "node lost", true},
@@ -52,22 +44,10 @@ constexpr bool in_order() {
 }
 static_assert(in_order());
 
-const FaultInfo& of_table(FaultKind kind) {
-  return kFaults[static_cast<size_t>(kind)];
-}
-
 }  // namespace
 
-bool of_node(FaultKind kind) {
-  return of_table(kind).of_node;
-}
-
-double lasts_seconds(FaultKind kind, double uniform) {
-  return of_table(kind).least + of_table(kind).more * uniform;
-}
-
-std::string right_rule(FaultKind kind) {
-  return of_table(kind).rule;
+const FaultInfo& info_of(FaultKind kind) {
+  return kFaults[static_cast<size_t>(kind)];
 }
 
 }  // namespace ingot::guard

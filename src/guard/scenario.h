@@ -47,12 +47,16 @@ constexpr auto enum_names(FaultKind) {
       "preempted", "dips", "slow_transport", "clock_jump", "no_checkpoint", "guard_killed");
 }
 
-/// Whether it is a node's, so that leaving the node out mends it.
-bool of_node(FaultKind kind);
-/// How long a fault that passes by itself lasts, for `uniform` from 0 to 1; 0: it does not pass.
-double lasts_seconds(FaultKind kind, double uniform);
-/// The rule of recipes/guard-rules.toml that is right for a fault; empty: none is needed.
-std::string right_rule(FaultKind kind);
+struct FaultInfo {
+  FaultKind kind;
+  const char* rule;                      ///< of recipes/guard-rules.toml that is right; empty: none is needed
+  bool of_node = false;                  ///< so that leaving the node out mends it
+  double least_seconds = 0, spread = 0;  ///< of one that passes by itself
+  /// How long it lasts, for `uniform` from 0 to 1; 0: it does not pass.
+  double lasts_seconds(double uniform) const { return least_seconds + spread * uniform; }
+};
+/// Row of a fault; every FaultKind has one.
+const FaultInfo& info_of(FaultKind kind);
 
 struct PlannedFault {
   FaultKind kind = FaultKind::kill;

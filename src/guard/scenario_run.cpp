@@ -109,8 +109,8 @@ void SuiteResult::add(const Outcome& o, bool single) {
     if (f.shown_ms < 0) continue;
     bool is_right = false;
     for (const ActiveFault& other : o.faults)
-      is_right = is_right || (other.shown_ms >= 0 && f.first_decision == right_rule(other.kind));
-    if (f.first_decision.empty()) is_right = right_rule(f.kind).empty();
+      is_right = is_right || (other.shown_ms >= 0 && f.first_decision == info_of(other.kind).rule);
+    if (f.first_decision.empty()) is_right = *info_of(f.kind).rule == '\0';
     // A person who was asked about the other fault meets this one too.
     const bool met = f.asked || (f.first_decision.empty() &&
                                  std::any_of(o.faults.begin(), o.faults.end(),
@@ -119,7 +119,7 @@ void SuiteResult::add(const Outcome& o, bool single) {
     if (!is_right && !(met && !single)) {
       right = false;
       told += fmt::format("; {}: decided '{}', right is '{}'", name_of(f.kind), f.first_decision,
-                          right_rule(f.kind));
+                          info_of(f.kind).rule);
     }
   }
   (single ? singles : doubles) += 1;

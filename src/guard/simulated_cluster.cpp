@@ -75,8 +75,8 @@ void SimulatedCluster::begin_fault(const PlannedFault& planned) {
   ActiveFault f{.kind = planned.kind, .at_ms = now_};
   if (!placed_.empty()) f.node = placed_[static_cast<size_t>(planned.node) % placed_.size()];
   const double u = static_cast<double>(random_.bits(drawn_++)) * 0x1p-32;
-  if (const double lasts = lasts_seconds(f.kind, u); lasts > 0) f.until_ms = now_ + in_ms(lasts);
-  if (of_node(f.kind)) f.until_ms = now_ + in_ms(s_.mend_minutes * 60);
+  if (const double lasts = info_of(f.kind).lasts_seconds(u); lasts > 0) f.until_ms = now_ + in_ms(lasts);
+  if (info_of(f.kind).of_node) f.until_ms = now_ + in_ms(s_.mend_minutes * 60);
   f.step = step_of(work_) + 3;
   if (f.kind == FaultKind::clock_jump) wall_offset_ += 3600, f.over = true, f.shown_ms = now_;
   if (f.kind == FaultKind::guard_killed) ++guard_kills_, f.over = true;
@@ -105,7 +105,7 @@ double SimulatedCluster::speed() const {
   for (const size_t i : open_) {
     const ActiveFault& f = faults_[i];
     const double minutes = static_cast<double>(now_ - f.at_ms) / static_cast<double>(kMinute);
-    if (of_node(f.kind) && !in_use(f.node)) continue;
+    if (info_of(f.kind).of_node && !in_use(f.node)) continue;
     if (f.kind == slow) v = std::min(v, 2.0 / 3);
     if (f.kind == drift) v = std::min(v, 1 / (1 + 0.01 * minutes));
     if (f.kind == throttle) v = std::min(v, 0.75);
@@ -244,7 +244,7 @@ std::optional<std::vector<std::string>> SimulatedCluster::burned_in() {
   std::vector<std::string> failing;
   for (const std::string& n : burning_)
     for (const size_t i : open_)
-      if (faults_[i].node == n && of_node(faults_[i].kind)) {
+      if (faults_[i].node == n && info_of(faults_[i].kind).of_node) {
         failing.push_back(n);
         break;
       }
@@ -295,7 +295,7 @@ void SimulatedCluster::show_running(ActiveFault& f) {
     if (f.shown_ms < 0) f.shown_ms = now_;
     ++f.strikes;
     f.over = once;
-    end_job(kind, of_node(f.kind) || f.kind == kill ? f.node : "", code, line);
+    end_job(kind, info_of(f.kind).of_node || f.kind == kill ? f.node : "", code, line);
   };
   const auto at_step = [&] { return trains && step_of(work_) >= f.step; };
   switch (f.kind) {
@@ -355,7 +355,7 @@ void SimulatedCluster::strike() {
     ActiveFault& f = faults_[i];
     if (f.over) continue;
     if (f.node.empty() && !placed_.empty()) f.node = placed_[i % placed_.size()];
-    if (now_ >= f.until_ms || (of_node(f.kind) && !f.node.empty() && !in_use(f.node))) {
+    if (now_ >= f.until_ms || (info_of(f.kind).of_node && !f.node.empty() && !in_use(f.node))) {
       f.over = true;
       continue;
     }

@@ -98,22 +98,13 @@ std::map<ProfileReport::Key, ProfileCell> ProfileReport::cells() const {
   return all;
 }
 
-void DeviceWork::add(const DeviceCounters& counters, const DeviceWork& since) {
-  launches += counters.launches - since.launches;
-  allocations += counters.allocations - since.allocations;
-  uploads += counters.uploads - since.uploads;
-  downloads += counters.downloads - since.downloads;
-  unplanned_copies += counters.unplanned_copies - since.unplanned_copies;
-  synchronizations += counters.synchronizations - since.synchronizations;
-}
-
-void DeviceWork::each(const std::function<void(const char*, const char*, int64_t)>& f) const {
-  f("launches", "kernels", launches);
-  f("synchronizations", "waits of the host", synchronizations);
-  f("allocations", "allocations", allocations);
-  f("uploads", "copies to it", uploads);
-  f("downloads", "copies from it", downloads);
-  f("unplanned_copies", "of these unplanned", unplanned_copies);
+std::vector<DeviceCount> counts_of(const DeviceCounters& c) {
+  return {{"launches", "kernels", c.launches},
+          {"synchronizations", "waits of the host", c.synchronizations},
+          {"allocations", "allocations", c.allocations},
+          {"uploads", "copies to it", c.uploads},
+          {"downloads", "copies from it", c.downloads},
+          {"unplanned_copies", "of these unplanned", c.unplanned_copies}};
 }
 
 }  // namespace ingot

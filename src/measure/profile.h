@@ -60,15 +60,14 @@ struct StepSpan {
   std::vector<OpSpan> ops;  ///< in the order in which they ended
 };
 
-/// What DeviceCounters counted, in their order.
-struct DeviceWork {
-  int64_t launches = 0, allocations = 0, uploads = 0, downloads = 0, unplanned_copies = 0,
-          synchronizations = 0;
-  /// Adds what the counters counted from `since` on.
-  void add(const DeviceCounters& counters, const DeviceWork& since);
-  /// f(name, the same in words, number) of each.
-  void each(const std::function<void(const char*, const char*, int64_t)>& f) const;
+/// One of the counters of a device (DeviceCounters): its name, the same in words, what it counted.
+struct DeviceCount {
+  const char* name;
+  const char* words;
+  int64_t count;
 };
+/// Those that a profile shows, as they are now.
+std::vector<DeviceCount> counts_of(const DeviceCounters& counters);
 
 struct RankProfile {
   int rank = 0, threads = 1;
@@ -91,7 +90,7 @@ struct ProfileReport {
   int64_t batch = 0, micro_batch = 0, length = 0;
   std::vector<RankProfile> ranks;  ///< by rank, at least one; each has the same number of steps, at least one
   DeviceKind device = DeviceKind::cpu;
-  DeviceWork device_work = {};  ///< of all steps, by the ranks of the first one's process
+  std::vector<DeviceCount> device_work = counts_of({});  ///< of all steps, by the first rank's process
 
   int64_t steps() const { return static_cast<int64_t>(ranks.front().steps.size()); }
   Spread step_seconds() const;  ///< over the steps; a step takes as long as its slowest rank

@@ -152,16 +152,16 @@ void StepRecorder::enters(StepPart phase) {
   const double now = monotonic_seconds() - origin_;
   end_phase(now);
   if (phase == StepPart::data) {
-    const DeviceCounters& counters = device_of(compute_device()).counters();
+    std::vector<DeviceCount> now_counted = counts_of(device_of(compute_device()).counters());
     if (!step_.phases.empty()) {
       step_.end = now;
       if (--warm_up_ < 0) {
         steps_.push_back(std::move(step_));
-        device_work_.add(counters, before_step_);
+        for (size_t i = 0; i < now_counted.size(); ++i)
+          device_work_[i].count += now_counted[i].count - before_step_[i].count;
       }
     }
-    before_step_ = {};
-    before_step_.add(counters, {});
+    before_step_ = std::move(now_counted);
     step_ = {};
     step_.begin = now;
     unplaced_ = 0;

@@ -36,7 +36,7 @@ class StepRecorder final : public RunObserver {
   /// Ends the last step.
   std::vector<StepSpan> take();
   /// What the compute device did in the steps that were kept.
-  const DeviceWork& device_work() const { return device_work_; }
+  const std::vector<DeviceCount>& device_work() const { return device_work_; }
 
  private:
   void waited(double begin, double end);
@@ -45,7 +45,7 @@ class StepRecorder final : public RunObserver {
   int64_t warm_up_;
   std::vector<StepSpan> steps_;
   StepSpan step_;
-  DeviceWork device_work_, before_step_;
+  std::vector<DeviceCount> device_work_ = counts_of({}), before_step_;
   size_t unplaced_ = 0;  ///< waits from this index of step_.ops on have no segment yet
   bool inside_ = false;
   WaitListener listener_;

@@ -140,10 +140,9 @@ std::string to_text(const ProfileReport& r, bool layers) {
   std::string device;
   if (r.device != DeviceKind::cpu) {
     device = fmt::format("device '{}', in a step:", name_of(r.device));
-    r.device_work.each([&](const char*, const char* what, int64_t count) {
+    for (const DeviceCount& c : r.device_work)
       device += fmt::format("{} {:g} {}", device.ends_with(':') ? "" : ",",
-                            std::round(10 * static_cast<double>(count) / steps) / 10, what);
-    });
+                            std::round(10 * static_cast<double>(c.count) / steps) / 10, c.words);
     device += '\n';
   }
   std::vector<Table> tables{times_table(r),
@@ -179,7 +178,7 @@ std::string to_json(const ProfileReport& r) {
                      {"bytes", c.bytes},
                      {"wire_bytes", c.wire_bytes}});
   Json device = Json::object();
-  r.device_work.each([&](const char* name, const char*, int64_t count) { device[name] = count; });
+  for (const DeviceCount& c : r.device_work) device[c.name] = c.count;
   const Json all{{"format", 1},
                  {"of", r.of},
                  {"stage", r.phase},

@@ -11,32 +11,15 @@
 namespace ingot {
 namespace {
 
-/// Addresses in a copy of what a kernel takes, which become those of its memory when it runs.
-class BoundAddresses {
- public:
-  void add(void*& address, int64_t bytes, bool is_written) {
-    if (address == nullptr) return;
-    ranges_.push_back({address, bytes, is_written});
-    places_.push_back(&address);
-  }
-  void add(StoredValues& values, int64_t count, bool is_written) {
-    add(values.data, count * size_of(dtype_of(values.storage)), is_written);
-  }
-  const std::vector<KernelRange>& ranges() const { return ranges_; }
-  void bind(std::span<void* const> at) const {
-    for (size_t i = 0; i < places_.size(); ++i) *places_[i] = at[i];
-  }
-
- private:
-  std::vector<KernelRange> ranges_;
-  std::vector<void**> places_;
-};
+void add(KernelAddresses& addresses, StoredValues& values, int64_t count, bool is_written) {
+  addresses.add(values.data, count * size_of(dtype_of(values.storage)), is_written);
+}
 
 /// What the kernel of the norm, or of the update, takes.
 struct UpdateCall {
   Optimizer::Place place;
   void* block;
-  BoundAddresses addresses;
+  KernelAddresses addresses;
 };
 
 double* words_of(const UpdateCall& call) {
@@ -80,7 +63,7 @@ void DeviceUpdate::launch(const StepArgs& args) {
 void DeviceUpdate::launch_kernels() const {
   const auto bytes = static_cast<int64_t>(words_ * sizeof(double));
   const auto norm = std::make_shared<UpdateCall>(UpdateCall{place_, word(0), {}});
-  for (ParamView& p : norm->place.params) norm->addresses.add(p.grad, p.numel(), false);
+  for (ParamView& p : norm->place.params) add(norm->addresses, p.grad, p.numel(), false);
   norm->addresses.add(norm->block, bytes, true);
   device_.launch({norm->addresses.ranges(), [norm](std::span<void* const> at) {
                     norm->addresses.bind(at);
@@ -91,11 +74,11 @@ void DeviceUpdate::launch_kernels() const {
   const auto update = std::make_shared<UpdateCall>(UpdateCall{place_, word(0), {}});
   for (size_t i = 0; i < update->place.params.size(); ++i) {
     ParamView& p = update->place.params[i];
-    update->addresses.add(p.master, p.numel(), true);
-    update->addresses.add(p.grad, p.numel(), false);
+    add(update->addresses, p.master, p.numel(), true);
+    add(update->addresses, p.grad, p.numel(), false);
     Optimizer::State& state = update->place.state[i];
     for (size_t s = 0; s < state.moments.size(); ++s)
-      update->addresses.add(state.moments[s], state.slots[s].shape.numel(), true);
+      add(update->addresses, state.moments[s], state.slots[s].shape.numel(), true);
   }
   update->addresses.add(update->block, bytes, true);
   device_.launch(
@@ -141,7 +124,7 @@ int64_t DeviceUpdate::clip_heads(const QkClipConfig& config, const QkClipLayer& 
   struct ClipCall {
     QkClipLayer layer;
     std::vector<double> max_logit;
-    BoundAddresses addresses;
+    KernelAddresses addresses;
   };
   const int64_t clipped = qk_clip_factors(config, layer.kv_heads, max_logit).clipped;
   if (clipped == 0) return 0;
@@ -149,7 +132,7 @@ int64_t DeviceUpdate::clip_heads(const QkClipConfig& config, const QkClipLayer& 
       ClipCall{layer, std::vector<double>(max_logit.begin(), max_logit.end()), {}});
   for (auto* side :
        {&call->layer.queries, &call->layer.keys, &call->layer.temperatures, &call->layer.shared_key_queries})
-    for (QkRows& rows : *side) call->addresses.add(rows.param.master, rows.param.numel(), true);
+    for (QkRows& rows : *side) add(call->addresses, rows.param.master, rows.param.numel(), true);
   device_.launch({call->addresses.ranges(), [call, config](std::span<void* const> at) {
                     call->addresses.bind(at);
                     qk_clip(config, call->layer, call->max_logit);

@@ -25,33 +25,28 @@ class OwnedCall {
     for (Tensor& t : out_) take(t, direction == Direction::forward);
     for (Tensor& t : d_out_) take(t, false);
     for (GradSlot& g : d_in_) take(g.tensor, true);
-    if (scratch_bytes > 0) bind(&scratch_, {scratch_, scratch_bytes, true});
+    addresses_.add(scratch_, scratch_bytes, true);
   }
   OwnedCall(const OwnedCall&) = delete;
   OwnedCall& operator=(const OwnedCall&) = delete;
 
-  const std::vector<KernelRange>& ranges() const { return ranges_; }
+  const std::vector<KernelRange>& ranges() const { return addresses_.ranges(); }
   bool writes_to_host() const { return writes_to_host_; }
   size_t copies() const { return copies_.size(); }
 
   void run(void (*kernel)(const OpCall&), std::span<void* const> at) {
-    for (size_t i = 0; i < at.size(); ++i) *places_[i] = at[i];
+    addresses_.bind(at);
     OpCall call{attr_.data(), in_, out_, d_out_, d_in_};
     call.scratch = scratch_;
     kernel(call);
   }
 
  private:
-  void bind(void** place, const KernelRange& range) {
-    places_.push_back(place);
-    ranges_.push_back(range);
-  }
-
   /// For the kernel the tensor is one of the host.
   void take(Tensor& t, bool is_written) {
     if (t.data == nullptr || t.bytes() == 0) return void(t.device = DeviceKind::cpu);
     if (std::exchange(t.device, DeviceKind::cpu) != DeviceKind::cpu)
-      return bind(&t.data, {t.data, t.bytes(), is_written});
+      return addresses_.add(t.data, t.bytes(), is_written);
     if (is_written) return void(writes_to_host_ = true);
     Buffer& copy = copies_.emplace_back(t.bytes());
     std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));
@@ -62,8 +57,7 @@ class OwnedCall {
   std::vector<Tensor> in_, out_, d_out_;
   std::vector<GradSlot> d_in_;
   void* scratch_;
-  std::vector<void**> places_;  ///< where the addresses of the ranges go
-  std::vector<KernelRange> ranges_;
+  KernelAddresses addresses_;
   std::deque<Buffer> copies_;
   bool writes_to_host_ = false;
 };

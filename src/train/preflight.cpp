@@ -174,14 +174,6 @@ void plan_balance(const TrainEngine& engine, Preflight& f) {
           s.name, s.kind));
 }
 
-/// The size of all files with the tokens of a source.
-int64_t file_bytes(const data::DatasetManifest& manifest) {
-  int64_t bytes = 0;
-  for (const data::SplitInfo& split : manifest.splits)
-    for (const data::ShardInfo& shard : split.shards) bytes += shard.file_bytes;
-  return bytes;
-}
-
 /// The tokens that are read, and warnings where a source is read too often.
 void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
   std::vector<data::PlannedSource> sources;
@@ -202,7 +194,9 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
     const data::DatasetManifest& manifest = data.sources[i].manifest();
     const bool read =
         std::any_of(planned.begin(), planned.end(), [&](const auto& phase) { return phase.weights[i] > 0; });
-    if (read) f.data_bytes += std::min(file_bytes(manifest), f.tokens * manifest.token_bytes);
+    int64_t bytes = 0;
+    for (const data::SplitInfo& split : manifest.splits) bytes += split.file_bytes();
+    if (read) f.data_bytes += std::min(bytes, f.tokens * manifest.token_bytes);
   }
   const std::string repeats = data::repetition_warning(data::planned_use(sources, planned));
   if (!repeats.empty()) f.warnings.push_back(repeats);

@@ -151,8 +151,7 @@ void keep_validation(FileSystem& fs, const Recipe& recipe, const data::Dataset& 
   const std::string to = kept_validation(recipe, source.name()), partial = to + ".partial";
   const std::string manifest = to + "/" + data::kManifestName, text = to_json(m);
   if (fs.exists(manifest) && fs.read(manifest) == text) return;
-  int64_t bytes = 0;
-  for (const data::ShardInfo& shard : m.splits.front().shards) bytes += shard.file_bytes;
+  const int64_t bytes = m.splits.front().file_bytes();
   if (bytes > kMostKeptBytes)
     return log::info("the validation split of '{}' stays in '{}': {} are too many to keep with the run",
                      source.name(), source.folder(), format_bytes(static_cast<double>(bytes)));
