@@ -13,6 +13,7 @@ namespace ingot {
   op(activation)          \
   op(add_norm)            \
   op(embedding)           \
+  op(head)                \
   op(linear)
 // clang-format on
 

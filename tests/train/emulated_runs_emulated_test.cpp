@@ -106,8 +106,8 @@ TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
   const Launches launches;
   run(DeviceKind::sim, "emulated");
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
-  for (const char* kernel :
-       {"product", "add_norm_forward", "activation_forward", "embedding_forward", "embedding_gradient"})
+  for (const char* kernel : {"product", "add_norm_forward", "activation_forward", "embedding_forward",
+                             "embedding_gradient", "head_statistics", "head_d_logits"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;  // at least once a step
 
   run(DeviceKind::cpu, "cpu-then-emulated", 9);

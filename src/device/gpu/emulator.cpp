@@ -1,6 +1,7 @@
 // See emulator.h.
 #include "device/gpu/emulator.h"
 
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -14,12 +15,16 @@
 #include <numeric>
 #include <random>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define INGOT_SWAPS_CONTEXTS
 #endif
 
 namespace ingot {
@@ -52,8 +57,14 @@ struct Meeting {
   std::source_location where;
 };
 
+/// Fibres begin by setcontext() and are left and entered again by _setjmp() and _longjmp(), which make no
+/// system call; under a sanitizer, which wants to know where stacks are, by swapcontext().
 struct Fibre {
   ucontext_t context;
+#if !defined(INGOT_SWAPS_CONTEXTS)
+  jmp_buf at;
+  bool has_begun = false;
+#endif
   Meeting meeting;
   bool has_ended = false;
   uint32_t value = 0;  ///< what it gives to the others, then what it gets
@@ -179,6 +190,9 @@ class Launch {
     for (size_t i = 0; i < fibres_.size(); ++i) {
       Fibre& f = fibres_[i];
       f.meeting = {}, f.has_ended = false;
+#if !defined(INGOT_SWAPS_CONTEXTS)
+      f.has_begun = false;
+#endif
       getcontext(&f.context);
       f.context.uc_stack.ss_sp = stacks.of(i);
       f.context.uc_stack.ss_size = kStackBytes;
@@ -221,7 +235,15 @@ class Launch {
     const stack_t& stack = fibres_[current_].context.uc_stack;
     __sanitizer_start_switch_fiber(&own_fake_stack_, stack.ss_sp, stack.ss_size);
 #endif
+#if defined(INGOT_SWAPS_CONTEXTS)
     swapcontext(&own_, &fibres_[current_].context);
+#else
+    Fibre& fibre = fibres_[current_];
+    if (_setjmp(own_) == 0) {
+      if (std::exchange(fibre.has_begun, true)) _longjmp(fibre.at, 1);
+      setcontext(&fibre.context);
+    }
+#endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(own_fake_stack_, nullptr, nullptr);
 #endif
@@ -233,7 +255,11 @@ class Launch {
     __sanitizer_start_switch_fiber(fibres_[left].has_ended ? nullptr : &fake_stack, own_stack_,
                                    own_stack_bytes_);
 #endif
+#if defined(INGOT_SWAPS_CONTEXTS)
     swapcontext(&fibres_[left].context, &own_);
+#else
+    if (_setjmp(fibres_[left].at) == 0) _longjmp(own_, 1);
+#endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
@@ -247,7 +273,11 @@ class Launch {
   std::vector<Fibre> fibres_;
   std::vector<unsigned> runnable_;
   std::vector<Shared> shared_;
+#if defined(INGOT_SWAPS_CONTEXTS)
   ucontext_t own_;
+#else
+  jmp_buf own_;
+#endif
   unsigned current_ = 0, in_barrier_ = 0;
   std::string failure_;
 #if defined(__SANITIZE_ADDRESS__)

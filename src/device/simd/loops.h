@@ -42,6 +42,22 @@ INGOT_INLINE Vec set_n(float x, int n) {
 #endif
 }
 
+#if !defined(INGOT_ISA_gpu)
+/// What the threads of a row have read and written before, all of them see from here on.
+INGOT_INLINE void sync_row() {}
+/// A lane of a vector whose lanes are equal.
+INGOT_INLINE float any_lane(Vec x) {
+  float all[kLanes];
+  store(all, x);
+  return all[0];
+}
+/// row[i] = a lane of a vector whose lanes are equal, after what was stored there by vectors from 0 on.
+template <class T>
+INGOT_INLINE void store_element(T* row, int64_t i, Vec x) {
+  store_tail(row + i, x, 1);
+}
+#endif
+
 /// Calls f with a pointer of the type that it has (f32 or bf16).
 template <class F>
 void typed(const void* p, DType type, F&& f) {

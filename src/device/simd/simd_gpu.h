@@ -100,6 +100,12 @@ INGOT_INLINE Vec load(const bf16* p) {
   load4(&p->bits, bits);
   return four_floats([&](int i) { return widened(bf16{bits[i]}); });
 }
+INGOT_INLINE void store_one(float* p, float x) {
+  *p = x;
+}
+INGOT_INLINE void store_one(bf16* p, float x) {
+  p->bits = bf16_bits(x);
+}
 INGOT_INLINE void store_tail(float* p, Vec x, int n) {
   INGOT_UNROLL
   for (int i = 0; i < kLanesOfThread; ++i)
@@ -124,6 +130,21 @@ INGOT_INLINE void store(bf16* p, Vec x) {
   if (is_aligned(p)) return store4(&p->bits, bits);
   INGOT_UNROLL
   for (int i = 0; i < kLanesOfThread; ++i) p[i].bits = bits[i];
+}
+
+INGOT_INLINE void sync_row() {
+  shuffle_xor<kThreadsOfRow>(0.0f, 0);
+}
+INGOT_INLINE float any_lane(Vec x) {
+  return x.v[0];
+}
+/// The thread whose lane it is stores it.
+template <class T>
+INGOT_INLINE void store_element(T* row, int64_t i, Vec x) {
+  const int64_t first = i / kLanes * kLanes;
+  INGOT_UNROLL
+  for (int k = 0; k < kLanesOfThread; ++k)
+    if (first + first_lane() + k == i) store_one(row + i, x.v[k]);
 }
 
 INGOT_INLINE VecI as_int(Vec a) {

@@ -11,6 +11,8 @@
 #include "device/gemm/gemm.h"
 #include "ops/activation/activation.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
+#include "ops/head/call.h"
 #include "ops/head/isa_head.h"
 #include "ops/linear/linear.h"
 #include "ops/weight_operand.h"
@@ -19,23 +21,6 @@ namespace ingot {
 namespace {
 
 using namespace head_slot;
-
-/// Floats from row to row of a chunk of logits. The weight gradient reads columns, and rows a multiple of 4
-/// KiB apart would share a set of the caches (device/gemm/gemm_kernels.h).
-int64_t row_stride(int64_t vocabulary) {
-  return vocabulary % 1024 == 0 ? vocabulary + 16 : vocabulary;
-}
-
-/// Rows of a chunk. Without a choice of the attribute as many as 32 MiB of logits and input gradients hold,
-/// at least 256: with fewer the weight is packed again for little work, and its gradient is added up as
-/// often.
-int64_t chunk_rows(int32_t chosen, int64_t rows, int64_t vocabulary, int64_t width) {
-  constexpr int64_t kFloats = int64_t{8} << 20, kLeast = 256, kRound = 16;
-  const int64_t fitting =
-      chosen > 0 ? chosen
-                 : std::max(kLeast, kFloats / std::max<int64_t>(vocabulary + width, 1) / kRound * kRound);
-  return std::clamp<int64_t>(rows, 1, fitting);
-}
 
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<HeadAttr>();
@@ -94,8 +79,8 @@ int64_t scratch_bytes(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   if (!call.in[weight].defined()) return 0;  // mode gradient has no work left
   const int64_t vocabulary = call.in[weight].dim(0), width = call.in[weight].dim(1);
-  return int64_t{4} * chunk_rows(a.chunk, call.in[x].dim(0), vocabulary, width) *
-         (row_stride(vocabulary) + width);
+  return int64_t{4} * head_chunk_rows(a.chunk, call.in[x].dim(0), vocabulary, width) *
+         (head_row_stride(vocabulary) + width);
 }
 
 uint32_t early_gradients(const void* attr_data) {
@@ -284,16 +269,6 @@ void gradient_products(const OpCall& call, Chunk c, CotangentRows d_l, const Gra
   }
 }
 
-/// Calls f for each chunk; without rows once for an empty one, so that gradients are still written.
-template <class F>
-void each_chunk(int64_t rows, int64_t chunk, F&& f) {
-  int64_t first = 0;
-  do {
-    f(Chunk{first, std::min(chunk, rows - first)});
-    first += chunk;
-  } while (first < rows);
-}
-
 void check_targets(const Tensor& t, int64_t vocabulary) {
   for (int64_t i = 0; i < t.numel(); ++i)
     INGOT_CHECK(t.as<int32_t>()[i] < vocabulary, "target {} of {}", t.as<int32_t>()[i], vocabulary);
@@ -329,24 +304,26 @@ void forward(const OpCall& call) {
     statistics(call, {0, rows}, all);
     return;
   }
-  const LogitRows l{static_cast<float*>(call.scratch), row_stride(vocabulary)};
+  const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
   const CotangentRows d_l = cotangents_in(call, l);
-  each_chunk(rows, chunk_rows(a.chunk, rows, vocabulary, call.in[weight].dim(1)), [&](Chunk c) {
-    form_logits(call, c, l);
-    if (a.mode != HeadMode::gradient) return statistics(call, c, l);
-    HeadCotangents p{};
-    p.vocabulary = vocabulary;
-    p.cap = a.cap.factors(), p.scale = a.scale;
-    p.logits = l.data, p.stride = l.stride;
-    p.d_logits = d_l.data, p.d_type = d_l.type, p.d_stride = d_l.stride;
-    p.targets = at<int32_t>(call.in[targets], c.first);
-    p.lse = at<float>(call.out[lse], c.first);
-    p.d_logprob = at<float>(call.in[row_weight], c.first);
-    p.z_scale = 2 * a.z_coefficient;
-    statistics(call, c, l, &p);
-    const GradSlot to_w = call.d_in.empty() ? GradSlot{} : call.d_in[weight];
-    gradient_products(call, c, d_l, {call.out[d_x], false}, to_w, nullptr);
-  });
+  each_head_chunk(rows, head_chunk_rows(a.chunk, rows, vocabulary, call.in[weight].dim(1)),
+                  [&](int64_t first, int64_t count) {
+                    const Chunk c{first, count};
+                    form_logits(call, c, l);
+                    if (a.mode != HeadMode::gradient) return statistics(call, c, l);
+                    HeadCotangents p{};
+                    p.vocabulary = vocabulary;
+                    p.cap = a.cap.factors(), p.scale = a.scale;
+                    p.logits = l.data, p.stride = l.stride;
+                    p.d_logits = d_l.data, p.d_type = d_l.type, p.d_stride = d_l.stride;
+                    p.targets = at<int32_t>(call.in[targets], c.first);
+                    p.lse = at<float>(call.out[lse], c.first);
+                    p.d_logprob = at<float>(call.in[row_weight], c.first);
+                    p.z_scale = 2 * a.z_coefficient;
+                    statistics(call, c, l, &p);
+                    const GradSlot to_w = call.d_in.empty() ? GradSlot{} : call.d_in[weight];
+                    gradient_products(call, c, d_l, {call.out[d_x], false}, to_w, nullptr);
+                  });
 }
 
 void backward_input(const OpCall& call) {
@@ -356,10 +333,11 @@ void backward_input(const OpCall& call) {
     return;
   }
   const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0);
-  const int64_t chunk = chunk_rows(a.chunk, rows, vocabulary, call.in[weight].dim(1));
-  const LogitRows l{static_cast<float*>(call.scratch), row_stride(vocabulary)};
+  const int64_t chunk = head_chunk_rows(a.chunk, rows, vocabulary, call.in[weight].dim(1));
+  const LogitRows l{static_cast<float*>(call.scratch), head_row_stride(vocabulary)};
   const CotangentRows d_l = cotangents_in(call, l);
-  each_chunk(rows, chunk, [&](Chunk c) {
+  each_head_chunk(rows, chunk, [&](int64_t first, int64_t count) {
+    const Chunk c{first, count};
     HeadCotangents p{};
     p.vocabulary = vocabulary;
     p.cap = a.cap.factors(), p.scale = a.scale;
@@ -413,13 +391,13 @@ const Op& head_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu",
-                   refuse,
-                   forward,
-                   backward_input,
-                   nullptr,
-                   {.rounded = slot_bit(weight), .packed = slot_bit(weight)}},
-                  head_reference()},
+      .kernels = with_gpu_kernels("head", {{"cpu",
+                                            refuse,
+                                            forward,
+                                            backward_input,
+                                            nullptr,
+                                            {.rounded = slot_bit(weight), .packed = slot_bit(weight)}},
+                                           head_reference()}),
       .early_gradients = early_gradients,
       .axis_rule = {.passes = kRowwise, .sharded = {{1, 0, {AxisType::shared, AxisType::shards}}}}};
   return op;
