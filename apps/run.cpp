@@ -264,7 +264,7 @@ void add_run_command(CLI::App& app, int& code) {
       ->capture_default_str();
   c->add_option("--device", o->device,
                 "cpu, or sim: a device without memory that the host can read, which has the CPU's bits, "
-                "slowly; several ranks need --kernels=any there; default: cpu");
+                "slowly; default: cpu");
   c->allow_extras();
   c->callback([c, o, &code] {
     std::vector<std::string> overrides = c->remaining();

@@ -7,7 +7,8 @@
 // Nothing waits for ever: after a deadline wait() throws an Error with rank, operation, number, and the ranks
 // that are missing. Sums add in rank order, element by element: f64 and i32 in their own type, f32 and bf16
 // in fp32 with one rounding at the end. So they do not depend on timing, and every rank gets the same bits.
-// Sizes of zero are legal. A communicator belongs to one thread.
+// Sizes of zero are legal. Tensors may lie on a device, whose memory no transport takes yet: they are staged
+// (comm/staged.h). A communicator belongs to one thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -124,6 +125,10 @@ class Communicator {
   }
 
  private:
+  /// start() and start_message() for tensors anywhere.
+  Pending start_anywhere(CommRequest request);
+  Pending start_message_anywhere(const Tensor& tensor, int peer, bool sends);
+
   std::string name_;
   int rank_, size_;
 };

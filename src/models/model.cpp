@@ -9,9 +9,10 @@ Model::Model(const ModelConfig& config, const Precision& precision, const Placem
              Backing backing, DeviceKind device)
     : decoder_(config),
       weights_(decoder_.table(), placement, precision, backing, device),
-      biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.classes() * 4),
-      loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4
-                           : 0) {
+      biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.classes() * 4, Backing::memory,
+              backing == Backing::memory ? device : DeviceKind::cpu, "biases of routers"),
+      loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4 : 0,
+             Backing::memory, backing == Backing::memory ? device : DeviceKind::cpu, "loads of experts") {
   pin_skip_class();
   if (keeps_loads())
     std::fill_n(static_cast<float*>(loads_.data()), loads_.bytes() / 4,
@@ -22,7 +23,9 @@ Tensor Model::router_row(const Buffer& buffer, int64_t layer, int64_t width) con
   const auto& layers = decoder_.moe_layers();
   const auto it = std::find(layers.begin(), layers.end(), layer);
   INGOT_CHECK(it != layers.end(), "layer {} has no router", layer);
-  return Tensor::of(static_cast<float*>(buffer.data()) + (it - layers.begin()) * width, {width});
+  void* const rows = in_use_on_device_ ? buffer.on_device() : buffer.data();
+  return Tensor(static_cast<float*>(rows) + (it - layers.begin()) * width, {width}, DType::f32,
+                in_use_on_device_ ? buffer.device() : DeviceKind::cpu);
 }
 
 Tensor Model::router_bias(int64_t layer) const {

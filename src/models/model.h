@@ -27,6 +27,11 @@ class Model {
   }
   void freeze(const std::vector<std::string>& patterns) { decoder_.freeze(patterns); }
   WeightSet& weights() { return weights_; }
+  /// WeightSet::use_device(), and the same for the routers' buffers.
+  void use_device(bool on) {
+    weights_.use_device(on);
+    in_use_on_device_ = on && biases_.device() != DeviceKind::cpu;
+  }
   const WeightSet& weights() const { return weights_; }
 
   /// Selection bias of a MoE layer, f32 [E + skip classes]; the skip class's is pinned at -1.
@@ -51,6 +56,7 @@ class Model {
   Decoder decoder_;
   WeightSet weights_;
   Buffer biases_, loads_;
+  bool in_use_on_device_ = false;
   std::function<void(Context&)> groups_;
 };
 

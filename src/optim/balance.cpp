@@ -9,8 +9,8 @@
 
 namespace ingot {
 
-BalanceController::BalanceController(BalanceConfig config, std::vector<BalanceView> layers)
-    : config_(config), layers_(std::move(layers)), steps_(layers_.size(), 0) {
+BalanceController::BalanceController(BalanceConfig config, std::vector<BalanceView> layers, DeviceKind device)
+    : config_(config), layers_(std::move(layers)) {
   validate(config_.adamw);
   if (!(config_.rate >= 0)) fail("the balancing bias has rate = {}, expected >= 0", config_.rate);
   std::vector<int64_t> counts;
@@ -21,12 +21,35 @@ BalanceController::BalanceController(BalanceConfig config, std::vector<BalanceVi
   }
   offsets_ = flat_offsets(counts);
   if (config_.rule == BalanceRule::sign) return;
-  exp_avg_ = FloatBuffer(offsets_.back());
-  exp_avg_sq_ = FloatBuffer(offsets_.back());
+  const auto floats = static_cast<int64_t>(2 * sizeof(float)) * offsets_.back();
+  state_ = Buffer(floats + static_cast<int64_t>(sizeof(int64_t) * layers_.size()), Backing::memory, device,
+                  "state of the balancing biases");
+}
+
+BalanceController::Place BalanceController::place(size_t layer, void* state) const {
+  if (config_.rule == BalanceRule::sign) return {layers_[layer].bias};
+  auto* const moments = static_cast<float*>(state);
+  auto* const steps = reinterpret_cast<int64_t*>(moments + 2 * offsets_.back());
+  return {layers_[layer].bias, moments + offsets_[layer], moments + offsets_.back() + offsets_[layer],
+          steps + layer};
+}
+
+BalanceController::Place BalanceController::place_on_device(size_t layer, void* bias) const {
+  Place there = place(layer, state_.bytes() > 0 ? state_.on_device() : nullptr);
+  there.bias = static_cast<float*>(bias);
+  return there;
+}
+
+void BalanceController::move_state_to_device() const {
+  if (state_.bytes() > 0) state_.on_device();
 }
 
 void BalanceController::step(size_t index, std::span<const int64_t> counts) {
   INGOT_CHECK(index < layers_.size(), "layer {} of {}", index, layers_.size());
+  step_at(index, place(index, state_.data()), counts);
+}
+
+void BalanceController::step_at(size_t index, const Place& at, std::span<const int64_t> counts) const {
   const BalanceView& layer = layers_[index];
   INGOT_CHECK(static_cast<int64_t>(counts.size()) == layer.classes, "'{}': {} counts for {} classes",
               layer.name, counts.size(), layer.classes);
@@ -36,7 +59,7 @@ void BalanceController::step(size_t index, std::span<const int64_t> counts) {
   if (config_.rule == BalanceRule::sign) {
     for (size_t i = 0; i < real.size(); ++i) {
       const int64_t excess = real[i] * layer.experts - total;  // sign(n_i - mean), in integers
-      if (excess != 0) layer.bias[i] += static_cast<float>(excess > 0 ? -config_.rate : config_.rate);
+      if (excess != 0) at.bias[i] += static_cast<float>(excess > 0 ? -config_.rate : config_.rate);
     }
     return;
   }
@@ -44,21 +67,26 @@ void BalanceController::step(size_t index, std::span<const int64_t> counts) {
   for (size_t i = 0; i < real.size(); ++i)
     error[i] = static_cast<float>(static_cast<double>(real[i]) / static_cast<double>(total) -
                                   1.0 / static_cast<double>(layer.experts));
-  const ParamView view{
-      .name = layer.name, .shape = {layer.experts}, .master = layer.bias, .grad = error.data()};
-  const AdamWTensor tensor{&view, exp_avg_.data() + offsets_[index], exp_avg_sq_.data() + offsets_[index],
-                           config_.rate, 0.0};
-  adamw_step({&tensor, 1}, config_.adamw, ++steps_[index], 1.0);
+  const ParamView view{.name = layer.name, .shape = {layer.experts}, .master = at.bias, .grad = error.data()};
+  const AdamWTensor tensor{&view, at.exp_avg, at.exp_avg_sq, config_.rate, 0.0};
+  adamw_step({&tensor, 1}, config_.adamw, ++*at.step, 1.0);
 }
 
 void BalanceController::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {
   if (config_.rule == BalanceRule::sign) return;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Shape shape{layers_[i].experts};
-    fn(layers_[i].name + ".exp_avg", Tensor::of(exp_avg_.data() + offsets_[i], shape));
-    fn(layers_[i].name + ".exp_avg_sq", Tensor::of(exp_avg_sq_.data() + offsets_[i], shape));
-    fn(layers_[i].name + ".step", Tensor::of(&steps_[i], Shape{}));
+    const Place at = place(i, state_.data());
+    fn(layers_[i].name + ".exp_avg", Tensor::of(at.exp_avg, shape));
+    fn(layers_[i].name + ".exp_avg_sq", Tensor::of(at.exp_avg_sq, shape));
+    fn(layers_[i].name + ".step", Tensor::of(at.step, Shape{}));
   }
+}
+
+void load_fractions(std::span<const int64_t> counts, float* load) {
+  const auto sum = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  for (size_t e = 0; e < counts.size() && sum > 0; ++e)
+    load[e] = static_cast<float>(static_cast<double>(counts[e]) / sum);
 }
 
 double normalized_load_entropy(std::span<const int64_t> counts, int64_t experts) {

@@ -39,24 +39,44 @@ struct BalanceView {
 
 class BalanceController {
  public:
-  /// The biases must outlive the controller. Throws Error for a bad config.
-  BalanceController(BalanceConfig config, std::vector<BalanceView> layers);
+  /// The biases must outlive the controller. Throws Error for a bad config. `device`: where the state may
+  /// move.
+  BalanceController(BalanceConfig config, std::vector<BalanceView> layers,
+                    DeviceKind device = DeviceKind::cpu);
 
   /// Updates the bias of one layer; `counts` has one entry per class. Without tokens nothing changes.
   void step(size_t layer, std::span<const int64_t> counts);
-  size_t layers() const { return layers_.size(); }
+  const std::vector<BalanceView>& layers() const { return layers_; }
+
+  // The same in parts, for a device (optim/device_update.h).
+
+  /// What an update of one layer writes.
+  struct Place {
+    float* bias = nullptr;
+    float *exp_avg = nullptr, *exp_avg_sq = nullptr;  ///< [experts]; nullptr for `sign`, as is the next
+    int64_t* step = nullptr;
+  };
+  /// Where that is with the state on the device, where it goes; `bias`: the address there.
+  Place place_on_device(size_t layer, void* bias) const;
+  /// The addresses are those of place_on_device() again, and the state is there.
+  void move_state_to_device() const;
+  void step_at(size_t layer, const Place& place, std::span<const int64_t> counts) const;
 
   /// Visits what a checkpoint must hold besides the biases: name + ".exp_avg", ".exp_avg_sq" (f32) and
   /// ".step" (i64). Nothing for `sign`. Loading writes through the same tensors.
   void for_each_state(const std::function<void(const std::string& name, const Tensor& tensor)>& fn);
 
  private:
+  Place place(size_t layer, void* state) const;
+
   BalanceConfig config_;
   std::vector<BalanceView> layers_;
   std::vector<int64_t> offsets_;
-  std::vector<int64_t> steps_;
-  FloatBuffer exp_avg_, exp_avg_sq_;
+  Buffer state_;  ///< both moments of all layers, then the numbers of their steps; empty for `sign`
 };
+
+/// The share of each expert in the choices of a step; without any, `load` stays as it is.
+void load_fractions(std::span<const int64_t> counts, float* load);
 
 /// H(f) / ln(E) over the first `experts` counts: 1 when evenly loaded, 0 when one expert gets all (or E < 2,
 /// or no tokens).

@@ -22,30 +22,96 @@ struct UpdateCall {
   KernelAddresses addresses;
 };
 
-double* words_of(const UpdateCall& call) {
-  return static_cast<double*>(call.block);
+struct ClipCall {
+  std::vector<QkClipLayer> layers;
+  void* block;
+  KernelAddresses addresses;
+};
+
+double* words_of(void* block) {
+  return static_cast<double*>(block);
+}
+
+std::vector<int64_t> whole_numbers(const double* values, int64_t count) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<int64_t>(values[i]));
+  return numbers;
 }
 
 }  // namespace
 
-DeviceUpdate::DeviceUpdate(DeviceKind device, Optimizer& optimizer, std::span<const ParamView> params)
+DeviceUpdate::DeviceUpdate(DeviceKind device, Optimizer& optimizer, std::span<const ParamView> params,
+                           AfterUpdate after)
     : device_(device_of(device)),
       optimizer_(optimizer),
-      place_(optimizer.place_on_device(params)),
-      words_(3 * params.size() + 5),
-      block_(static_cast<int64_t>(words_ * sizeof(double)), Backing::memory, device, "numbers of a step") {}
-
-void DeviceUpdate::begin_step() {
-  device_.launch(
-      {{{word(0), static_cast<int64_t>(words_ * sizeof(double)), true}},
-       [bytes = words_ * sizeof(double)](std::span<void* const> at) { std::memset(at[0], 0, bytes); }});
+      after_(std::move(after)),
+      place_(optimizer.place_on_device(params)) {
+  const auto take = [this](size_t count) { return std::exchange(words_.all, words_.all + count); };
+  words_.sum_squares = take(params.size());
+  words_.stats = take(2 * params.size());
+  words_.scalars = take(sizeof(UpdateScalars) / sizeof(double));
+  words_.made = take(1);
+  words_.clipped = take(1);
+  words_.loss = take(1);
+  words_.sums = words_.all;
+  std::map<int64_t, size_t> counts, logits;
+  for (const int64_t layer : after_.moe_layers) counts[layer] = take(static_cast<size_t>(after_.experts));
+  for (size_t layer = 0; layer < after_.clip_layers.size(); ++layer)
+    if (const auto heads = static_cast<size_t>(after_.clip_layers[layer].heads); heads > 0)
+      logits[static_cast<int64_t>(layer)] = take(heads);
+  block_ =
+      Buffer(static_cast<int64_t>(words_.all * sizeof(double)), Backing::memory, device, "numbers of a step");
+  sums_.loss = word(words_.loss);
+  for (const auto& [layer, at] : counts) sums_.counts[layer] = word(at);
+  for (const auto& [layer, at] : logits) sums_.logits[layer] = word(at);
+  for (size_t i = 0; i < after_.biases.size(); ++i)
+    balance_places_.push_back(after_.balance->place_on_device(i, after_.biases[i]));
 }
 
-void DeviceUpdate::launch(const StepArgs& args) {
-  constexpr int64_t kEager = 2;  // the first ones allocate
+KernelRange DeviceUpdate::whole_block() const {
+  return {word(0), static_cast<int64_t>(words_.all * sizeof(double)), true};
+}
+
+size_t DeviceUpdate::index_of(const void* address) const {
+  return static_cast<size_t>(static_cast<const double*>(address) - words_of(word(0)));
+}
+
+void DeviceUpdate::begin_step() {
+  device_.launch({{whole_block()}, [bytes = words_.all * sizeof(double)](std::span<void* const> at) {
+                    std::memset(at[0], 0, bytes);
+                  }});
+}
+
+void DeviceUpdate::put_scalars(const StepArgs& args, bool balances, double clip_factor) {
   optimizer_.move_state_to_device();
-  const double scalars[] = {args.lr, args.grad_scale, static_cast<double>(optimizer_.count_step())};
-  device_.upload(word(scalar_words()), scalars, sizeof(scalars));
+  if (!balance_places_.empty()) after_.balance->move_state_to_device();
+  const UpdateScalars scalars{args.lr, args.grad_scale, static_cast<double>(optimizer_.count_step()),
+                              static_cast<double>(balances), clip_factor};
+  device_.upload(word(words_.scalars), &scalars, sizeof(scalars));
+}
+
+void DeviceUpdate::launch_update(const StepArgs& args, bool balances,
+                                 const std::map<int64_t, std::vector<int64_t>>& counts,
+                                 const std::map<int64_t, std::vector<double>>& logits) {
+  put_scalars(args, balances, args.clip_factor);
+  const auto put = [&](void* words, const auto& values) {
+    const std::vector<double> copy(values.begin(), values.end());
+    device_.upload(words, copy.data(), static_cast<int64_t>(copy.size() * sizeof(double)));
+  };
+  for (const auto& [layer, words] : sums_.counts) put(words, counts.at(layer));
+  for (const auto& [layer, words] : sums_.logits)
+    if (const auto found = logits.find(layer); found != logits.end()) put(words, found->second);
+  launch_update_kernels();
+}
+
+std::vector<double> DeviceUpdate::sum_squares(const Tensor& host_block) const {
+  const double* const first = host_block.as<double>() + words_.sum_squares;
+  return {first, first + place_.params.size()};
+}
+
+void DeviceUpdate::launch(const StepArgs& args, bool balances) {
+  constexpr int64_t kEager = 2;  // the first ones allocate
+  put_scalars(args, balances, 0);
   if (!device_.captures_graphs() || launched_ < kEager) {
     ++launched_;
     return launch_kernels();
@@ -61,16 +127,29 @@ void DeviceUpdate::launch(const StepArgs& args) {
 
 /// Nothing of a step is in what these capture: it is in the block.
 void DeviceUpdate::launch_kernels() const {
-  const auto bytes = static_cast<int64_t>(words_ * sizeof(double));
+  launch_norm();
+  launch_update_kernels();
+}
+
+void DeviceUpdate::launch_update_kernels() const {
+  launch_step();
+  if (!sums_.logits.empty()) launch_clip();
+  if (!after_.loads.empty() || !balance_places_.empty()) launch_balance();
+}
+
+void DeviceUpdate::launch_norm() const {
   const auto norm = std::make_shared<UpdateCall>(UpdateCall{place_, word(0), {}});
   for (ParamView& p : norm->place.params) add(norm->addresses, p.grad, p.numel(), false);
-  norm->addresses.add(norm->block, bytes, true);
-  device_.launch({norm->addresses.ranges(), [norm](std::span<void* const> at) {
+  norm->addresses.add(norm->block, whole_block().bytes, true);
+  device_.launch({norm->addresses.ranges(), [norm, w = words_](std::span<void* const> at) {
                     norm->addresses.bind(at);
                     const GradNorm n = gradient_norm(norm->place.params, 1);
-                    std::copy(n.sum_squares.begin(), n.sum_squares.end(), words_of(*norm));
+                    std::copy(n.sum_squares.begin(), n.sum_squares.end(),
+                              words_of(norm->block) + w.sum_squares);
                   }});
+}
 
+void DeviceUpdate::launch_step() const {
   const auto update = std::make_shared<UpdateCall>(UpdateCall{place_, word(0), {}});
   for (size_t i = 0; i < update->place.params.size(); ++i) {
     ParamView& p = update->place.params[i];
@@ -80,64 +159,101 @@ void DeviceUpdate::launch_kernels() const {
     for (size_t s = 0; s < state.moments.size(); ++s)
       add(update->addresses, state.moments[s], state.slots[s].shape.numel(), true);
   }
-  update->addresses.add(update->block, bytes, true);
+  update->addresses.add(update->block, whole_block().bytes, true);
   device_.launch(
-      {update->addresses.ranges(), [update, optimizer = &optimizer_, scalars = scalar_words(),
-                                    made = update_word(), loss = words_ - 1](std::span<void* const> at) {
+      {update->addresses.ranges(), [update, optimizer = &optimizer_, w = words_](std::span<void* const> at) {
          update->addresses.bind(at);
-         double* const words = words_of(*update);
+         double* const words = words_of(update->block);
          const size_t count = update->place.params.size();
-         StepArgs args{.lr = words[scalars], .grad_scale = words[scalars + 1]};
+         UpdateScalars scalars;
+         std::memcpy(&scalars, words + w.scalars, sizeof(scalars));
+         StepArgs args{.lr = scalars.lr, .grad_scale = scalars.grad_scale};
          GradNorm n;
-         n.sum_squares.assign(words, words + count);
+         n.sum_squares.assign(words + w.sum_squares, words + w.sum_squares + count);
          n.combine(args.grad_scale);
-         if (!n.finite() || !std::isfinite(words[loss])) return;
-         args.clip_factor = clip_factor(n.norm, optimizer->config().clip);
-         const auto step = static_cast<int64_t>(words[scalars + 2]);
-         const std::vector<UpdateStat> stats = optimizer->step_at(update->place, args, step);
+         if (!n.finite() || !std::isfinite(words[w.loss])) return;
+         args.clip_factor =
+             scalars.clip_factor > 0 ? scalars.clip_factor : clip_factor(n.norm, optimizer->config().clip);
+         const std::vector<UpdateStat> stats =
+             optimizer->step_at(update->place, args, static_cast<int64_t>(scalars.step));
          for (size_t i = 0; i < count; ++i) {
-           words[count + 2 * i] = stats[i].update_rms;
-           words[count + 2 * i + 1] = stats[i].weight_rms;
+           words[w.stats + 2 * i] = stats[i].update_rms;
+           words[w.stats + 2 * i + 1] = stats[i].weight_rms;
          }
-         words[made] = 1;
+         words[w.made] = 1;
        }});
 }
 
-Tensor DeviceUpdate::block() const {
-  return {word(0), {static_cast<int64_t>(words_)}, DType::f64, device_.kind()};
+void DeviceUpdate::launch_clip() const {
+  const auto call = std::make_shared<ClipCall>(ClipCall{after_.clip_layers, word(0), {}});
+  for (QkClipLayer& layer : call->layers)
+    for (auto* side : {&layer.queries, &layer.keys, &layer.temperatures, &layer.shared_key_queries})
+      for (QkRows& rows : *side) add(call->addresses, rows.param.master, rows.param.numel(), true);
+  call->addresses.add(call->block, whole_block().bytes, true);
+  std::vector<std::pair<size_t, size_t>> logits;  // layer, first word
+  for (const auto& [layer, at] : sums_.logits) logits.emplace_back(layer, index_of(at));
+  device_.launch(
+      {call->addresses.ranges(), [call, logits, config = after_.clip, w = words_](std::span<void* const> at) {
+         call->addresses.bind(at);
+         double* const words = words_of(call->block);
+         if (words[w.made] == 0) return;
+         for (const auto& [index, first] : logits) {
+           const QkClipLayer& layer = call->layers[index];
+           const std::span<const double> max_logit(words + first, static_cast<size_t>(layer.heads));
+           words[w.clipped] += static_cast<double>(qk_clip(config, layer, max_logit));
+         }
+       }});
 }
 
-std::vector<double> DeviceUpdate::take(const Tensor& host_block) {
+void DeviceUpdate::launch_balance() const {
+  const int64_t experts = after_.experts, row = experts * static_cast<int64_t>(sizeof(float));
+  std::vector<KernelRange> ranges{whole_block()};
+  for (void* load : after_.loads) ranges.push_back({load, row, true});
+  for (size_t i = 0; i < balance_places_.size(); ++i) {
+    const BalanceController::Place& p = balance_places_[i];
+    const int64_t classes = after_.balance->layers()[i].classes;
+    ranges.push_back({p.bias, classes * static_cast<int64_t>(sizeof(float)), true});
+    ranges.push_back({p.exp_avg, p.exp_avg != nullptr ? row : 0, true});
+    ranges.push_back({p.exp_avg_sq, p.exp_avg_sq != nullptr ? row : 0, true});
+    ranges.push_back({p.step, p.step != nullptr ? static_cast<int64_t>(sizeof(int64_t)) : 0, true});
+  }
+  device_.launch({std::move(ranges),
+                  [experts, w = words_, layers = after_.moe_layers.size(), loads = after_.loads.size(),
+                   balanced = balance_places_.size(), balance = after_.balance](std::span<void* const> at) {
+                    const double* const words = words_of(at[0]);
+                    UpdateScalars scalars;
+                    std::memcpy(&scalars, words + w.scalars, sizeof(scalars));
+                    if (words[w.made] == 0) return;
+                    for (size_t i = 0; i < layers; ++i) {
+                      std::vector<int64_t> counts =
+                          whole_numbers(words + w.sums + i * static_cast<size_t>(experts), experts);
+                      if (i < loads) load_fractions(counts, static_cast<float*>(at[1 + i]));
+                      if (i >= balanced || scalars.balances == 0) continue;
+                      counts.resize(static_cast<size_t>(balance->layers()[i].classes), 0);
+                      const auto place = at.subspan(1 + loads + 4 * i, 4);
+                      balance->step_at(i,
+                                       {static_cast<float*>(place[0]), static_cast<float*>(place[1]),
+                                        static_cast<float*>(place[2]), static_cast<int64_t*>(place[3])},
+                                       counts);
+                    }
+                  }});
+}
+
+Tensor DeviceUpdate::block() const {
+  return {word(0), {static_cast<int64_t>(words_.all)}, DType::f64, device_.kind()};
+}
+
+DeviceUpdate::Result DeviceUpdate::take(const Tensor& host_block) {
   const auto* words = host_block.as<double>();
   const size_t count = place_.params.size();
   std::vector<UpdateStat> stats(count);
-  for (size_t i = 0; i < count; ++i) stats[i] = {words[count + 2 * i], words[count + 2 * i + 1]};
-  if (words[update_word()] != 0)
+  for (size_t i = 0; i < count; ++i)
+    stats[i] = {words[words_.stats + 2 * i], words[words_.stats + 2 * i + 1]};
+  if (words[words_.made] != 0)
     optimizer_.take_stats(std::move(stats));
   else
     optimizer_.take_step_back();
-  return {words, words + count};
-}
-
-int64_t DeviceUpdate::clip_heads(const QkClipConfig& config, const QkClipLayer& layer,
-                                 std::span<const double> max_logit) {
-  struct ClipCall {
-    QkClipLayer layer;
-    std::vector<double> max_logit;
-    KernelAddresses addresses;
-  };
-  const int64_t clipped = qk_clip_factors(config, layer.kv_heads, max_logit).clipped;
-  if (clipped == 0) return 0;
-  const auto call = std::make_shared<ClipCall>(
-      ClipCall{layer, std::vector<double>(max_logit.begin(), max_logit.end()), {}});
-  for (auto* side :
-       {&call->layer.queries, &call->layer.keys, &call->layer.temperatures, &call->layer.shared_key_queries})
-    for (QkRows& rows : *side) add(call->addresses, rows.param.master, rows.param.numel(), true);
-  device_.launch({call->addresses.ranges(), [call, config](std::span<void* const> at) {
-                    call->addresses.bind(at);
-                    qk_clip(config, call->layer, call->max_logit);
-                  }});
-  return clipped;
+  return {sum_squares(host_block), static_cast<int64_t>(words[words_.clipped])};
 }
 
 }  // namespace ingot

@@ -1,53 +1,105 @@
-// The end of a training step on a device that takes host code: gradient norm, clip and update are kernels
-// there, and what the host wants to know of them lies in one block, which it reads with everything else of
-// the step. Where a gradient or the loss is not finite the update changes nothing.
+// The end of a training step on a device that takes host code: gradient norm, clip, update, QK-clip and the
+// balance of routers are kernels there, and what the host wants to know of them lies in one block, which it
+// reads with everything else of the step. Where a gradient or the loss is not finite they change nothing.
 #pragma once
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "device/host_kernel.h"
+#include "optim/balance.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
+#include "optim/step_sums.h"
 
 namespace ingot {
+
+/// What a step changes beside the optimizer's parameters, by addresses of the device.
+struct AfterUpdate {
+  QkClipConfig clip = {};
+  std::vector<QkClipLayer> clip_layers = {};  ///< qk_clip_layers(); empty: no clip
+  std::vector<int64_t> moe_layers = {};
+  int64_t experts = 0;                   ///< E
+  BalanceController* balance = nullptr;  ///< of all MoE layers or none
+  std::vector<void*> biases = {};        ///< of the layers of `balance`
+  std::vector<void*> loads = {};         ///< [E] by MoE layer, or empty: load_fractions() of the step
+};
 
 /// Not thread-safe.
 class DeviceUpdate {
  public:
   /// `params`: those of the optimizer in its order, with weights and gradients on the device, which stay
-  /// there. The optimizer must outlive this and everything that it asked the device for.
-  DeviceUpdate(DeviceKind device, Optimizer& optimizer, std::span<const ParamView> params);
+  /// there. Optimizer and controller must outlive this and everything that it asked the device for.
+  DeviceUpdate(DeviceKind device, Optimizer& optimizer, std::span<const ParamView> params,
+               AfterUpdate after = {});
 
-  /// A double on the device, zero after begin_step(): the update changes nothing if it is not finite.
-  void* loss_word() const { return word(words_ - 1); }
+  /// What the micro-batches of a step add to.
+  const StepSums& sums() const { return sums_; }
   /// Before the passes of a step.
   void begin_step();
-  /// Asks for the norm of the gradients and the update, whose clip factor follows there from the norm; from
-  /// the third time on as one graph, where the device has them.
-  void launch(const StepArgs& args);
+  /// Asks for the norm of the gradients, the update, whose clip factor follows there from the norm, and what
+  /// comes after it; from the third time on as one graph, where the device has them. `balances`: biases of
+  /// routers move.
+  void launch(const StepArgs& args, bool balances);
+
+  // The same in halves, where other ranks hold a part of what the norm and the sums are of.
+
+  /// Asks for the sums of squares of this rank's gradients.
+  void launch_norm() const;
+  /// Of a copy of the block.
+  std::vector<double> sum_squares(const Tensor& host_block) const;
+  /// Asks for the update and what comes after it, with what all ranks know now: StepArgs::clip_factor, and by
+  /// layer what StepSums would hold.
+  void launch_update(const StepArgs& args, bool balances,
+                     const std::map<int64_t, std::vector<int64_t>>& counts,
+                     const std::map<int64_t, std::vector<double>>& logits);
+
   /// The block of the step, on the device.
   Tensor block() const;
+  struct Result {
+    std::vector<double> sum_squares;  ///< of each gradient, in the order of the parameters
+    int64_t clipped_heads = 0;
+  };
   /// Takes a copy of the block: the optimizer gets the sizes of the updates, or its step back where the
-  /// update changed nothing. Returns the sum of squares of each gradient, in the order of the parameters.
-  std::vector<double> take(const Tensor& host_block);
-
-  /// qk_clip() of a layer whose addresses are the device's.
-  int64_t clip_heads(const QkClipConfig& config, const QkClipLayer& layer, std::span<const double> max_logit);
+  /// update changed nothing.
+  Result take(const Tensor& host_block);
 
  private:
-  /// Words of the block: sums of squares, pairs of an UpdateStat, the rate, the gradients' scale, the step's
-  /// number, whether the update was made, the loss word.
+  /// First words of what the block holds.
+  struct Words {
+    size_t sum_squares = 0;  ///< of each gradient
+    size_t stats = 0;        ///< an UpdateStat of each parameter
+    size_t scalars = 0;      ///< see UpdateScalars
+    size_t made = 0;         ///< whether the update was made
+    size_t clipped = 0;      ///< heads
+    size_t loss = 0;         ///< StepSums::loss
+    size_t sums = 0;         ///< its counts by layer, and its logits by layer
+    size_t all = 0;          ///< how many there are
+  };
+  /// What varies from step to step, as doubles of the block.
+  struct UpdateScalars {
+    double lr, grad_scale, step, balances, clip_factor;  ///< the last: 0 where it follows from the norm
+  };
+  void put_scalars(const StepArgs& args, bool balances, double clip_factor);
   void* word(size_t index) const { return static_cast<double*>(block_.on_device()) + index; }
-  size_t scalar_words() const { return words_ - 5; }
-  size_t update_word() const { return words_ - 2; }
+  KernelRange whole_block() const;
+  /// Index of the word at an address of the block.
+  size_t index_of(const void* address) const;
   void launch_kernels() const;
+  void launch_update_kernels() const;
+  void launch_step() const;
+  void launch_clip() const;
+  void launch_balance() const;
 
   Device& device_;
   Optimizer& optimizer_;
+  const AfterUpdate after_;
   Optimizer::Place place_;
-  size_t words_;
+  Words words_;
   Buffer block_;
+  StepSums sums_;
+  std::vector<BalanceController::Place> balance_places_;
   DeviceGraph graph_;
   int64_t launched_ = 0;         ///< without the graph
   int64_t graph_of_config_ = 0;  ///< Optimizer::config_version() when it was captured

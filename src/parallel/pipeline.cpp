@@ -35,25 +35,12 @@ class Message {
   void receive(const std::vector<TensorMeta>& metas, Communicator& group, int from) {
     for (const TensorMeta& m : metas) {
       const Tensor t = add(m);
-      if (device_ == DeviceKind::null) continue;
-      Tensor landing = t;
-      if (!t.on_host()) {
-        landing = Tensor(landings_.emplace_back(m.bytes()).data(), m);
-        free_ = device_of(device_).record(StreamRole::compute);
-      }
-      pending_.push_back(group.recv(landing, from));
+      if (device_ != DeviceKind::null) pending_.push_back(group.recv(t, from));
     }
   }
   void wait() {
     for (Pending& p : pending_) p.wait();
     pending_.clear();
-    if (landings_.empty()) return;
-    Device& device = device_of(device_);
-    device.wait(StreamRole::comm, free_);
-    for (size_t i = 0; i < landings_.size(); ++i)
-      upload(Tensor(landings_[i].data(), tensors_[i].meta), tensors_[i], StreamRole::comm);
-    device.wait(StreamRole::compute, device.record(StreamRole::comm));
-    landings_.clear();
   }
 
  private:
@@ -61,8 +48,6 @@ class Message {
   DeviceKind device_;
   std::vector<Block> blocks_;
   std::vector<Tensor> tensors_;
-  std::deque<Buffer> landings_;  ///< on the host, where the tensors are not
-  DeviceEvent free_;             ///< nothing uses the tensors' memory any more that had it before
   std::vector<Pending> pending_;
 };
 
@@ -93,11 +78,10 @@ class SendQueue {
   void send(std::shared_ptr<MicroBatchState> state, std::vector<Value> values,
             const std::vector<Tensor>& tensors, Communicator& group, int to) {
     while (sends_.size() >= held_) wait_oldest();
-    sends_.push_back({std::move(state), std::move(values), {}, {}});
+    sends_.push_back({std::move(state), std::move(values), {}});
     if (sends_.back().state->tape.options().device == DeviceKind::null) return;
     PendingSend& send = sends_.back();
-    for (const Tensor& t : tensors)
-      send.pending.push_back(group.send(send.copies.emplace_back(t, StreamRole::comm).tensor(), to));
+    for (const Tensor& t : tensors) send.pending.push_back(group.send(t, to));
   }
   void flush() {
     while (!sends_.empty()) wait_oldest();
@@ -107,7 +91,6 @@ class SendQueue {
   struct PendingSend {
     std::shared_ptr<MicroBatchState> state;
     std::vector<Value> values;
-    std::deque<HostCopy> copies;
     std::vector<Pending> pending;
   };
   void wait_oldest() {

@@ -2,9 +2,9 @@
 #include "parallel/pipeline_groups.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 
@@ -68,7 +68,7 @@ void PipelineGroups::sum_over_stages(GradientBuffer& gradients) const {
       continue;
     }
     const Tensor g = gradients.gradient(i);
-    if (!gradients.written(i)) std::memset(gradients.slot(i).tensor.data, 0, static_cast<size_t>(g.bytes()));
+    if (!gradients.written(i)) set_zero(gradients.slot(i).tensor);
     group->all_reduce(g, g).wait();
   }
 }

@@ -7,7 +7,8 @@
 
 namespace ingot {
 
-HostShadow::HostShadow(Arena& host, const Op& op, const OpCall& call, Direction direction) : host_(host) {
+HostShadow::HostShadow(Arena& host, const Op& op, const OpCall& call, Direction direction)
+    : host_(host), talks_(op.communicates()) {
   const bool forward = direction == Direction::forward;
   for (const Tensor& t : call.in) in_.push_back(on_host(t, true));
   for (const Tensor& t : call.d_out) d_out_.push_back(on_host(t, true));
@@ -19,10 +20,12 @@ HostShadow::HostShadow(Arena& host, const Op& op, const OpCall& call, Direction 
     d_in_.push_back({on_host(g.tensor, g.accumulate), g.accumulate});
     if (g.wanted() && !g.tensor.on_host()) results_.emplace_back(d_in_.back().tensor, g.tensor);
   }
-  if (device_ != nullptr) device_->synchronize(device_->record(StreamRole::compute));
+  if (device_ != nullptr) device_->synchronize(device_->record(stream()));
+  if (!results_.empty()) free_ = device_of(results_[0].second.device).record(StreamRole::compute);
   call_ = {call.attr_data, in_, out_, d_out_, d_in_};
   const int64_t scratch = op.scratch_bytes != nullptr ? op.scratch_bytes(call_) : 0;
   if (scratch > 0) blocks_.push_back(host_.allocate(scratch, "scratch"));
+  if (call.pending != nullptr) call_.pending = &pending_;
   call_.scratch = scratch > 0 ? blocks_.back().data : nullptr;
 }
 
@@ -39,9 +42,12 @@ Tensor HostShadow::on_host(const Tensor& t, bool is_read) {
     blocks_.push_back(host_.allocate(t.bytes(), "shadow"));
     at->second = Tensor(blocks_.back().data, t.meta);
     if (is_read) {
-      device_ = &device_of(t.device);
-      device_->count_unplanned_copy();
-      device_->begin_download(at->second.data, t.data, t.bytes(), StreamRole::compute);
+      if (device_ == nullptr) {
+        device_ = &device_of(t.device);
+        if (talks_) device_->wait(StreamRole::comm, device_->record(StreamRole::compute));
+      }
+      count_copy();
+      device_->begin_download(at->second.data, t.data, t.bytes(), stream());
     }
   }
   INGOT_CHECK(at->second.bytes() == t.bytes(), "{} and {} at one address", at->second.meta.str(),
@@ -50,10 +56,19 @@ Tensor HostShadow::on_host(const Tensor& t, bool is_read) {
 }
 
 void HostShadow::finish() {
-  for (const auto& [host, device] : results_) {
-    upload(host, device);
-    device_of(device.device).count_unplanned_copy();
+  pending_.wait();
+  if (results_.empty()) return;
+  device_ = &device_of(results_[0].second.device);
+  if (talks_) device_->wait(StreamRole::comm, free_);
+  for (const auto& [host, there] : results_) {
+    upload(host, there, stream());
+    count_copy();
   }
+  if (talks_) device_->wait(StreamRole::compute, device_->record(StreamRole::comm));
+}
+
+void HostShadow::count_copy() const {
+  if (!talks_) device_->count_unplanned_copy();
 }
 
 }  // namespace ingot

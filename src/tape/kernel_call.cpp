@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "base/clock.h"
 #include "tape/device_call.h"
@@ -27,6 +28,16 @@ int64_t first_not_finite(const Tensor& t) {
   return -1;
 }
 
+/// Results that arrive later than the call of a shadow ends.
+class ShadowResults final : public Pending::State {
+ public:
+  explicit ShadowResults(std::unique_ptr<HostShadow> shadow) : shadow_(std::move(shadow)) {}
+  void wait() override { shadow_->finish(); }
+
+ private:
+  const std::unique_ptr<HostShadow> shadow_;
+};
+
 }  // namespace
 
 void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
@@ -47,9 +58,12 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
         if (are_watched()) clear_beyond_live_rows(op, call);
       }
     } else {
-      HostShadow shadow(host_, op, call, direction);
-      run_kernel(select_kernel(op, shadow.call()), op, shadow.call(), direction);
-      shadow.finish();
+      auto shadow = std::make_unique<HostShadow>(host_, op, call, direction);
+      run_kernel(select_kernel(op, shadow->call()), op, shadow->call(), direction);
+      if (call.pending != nullptr)
+        *call.pending = Pending(std::make_unique<ShadowResults>(std::move(shadow)));
+      else
+        shadow->finish();
     }
   } else if (op.dry_run != nullptr) {
     op.dry_run(call, direction != Direction::forward);

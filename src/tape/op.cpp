@@ -88,7 +88,10 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
   std::string reasons;
   if (p != KernelPolicy::reference)
     if (const Kernel* k = first_that_takes(op, call, device, reasons); k != nullptr) return k;
-  if (device_of(device).runs_host_kernels() && !op.communicates()) return &select_kernel(op, call);
+  if (device_of(device).runs_host_kernels()) {
+    if (!op.communicates()) return &select_kernel(op, call);
+    if (reasons.empty()) return nullptr;
+  }
   if (p == KernelPolicy::strict)
     throw Error(fmt::format("op '{}' has no kernel on device '{}'{}", op.name, name_of(device),
                             reasons.empty() ? "" : fmt::format(" for this call ({})", reasons)),

@@ -203,9 +203,10 @@ KernelPolicy kernel_policy();
 /// The kernel of the CPU that runs this call, whose tensors are on the host, under the policy.
 const Kernel& select_kernel(const Op& op, const OpCall& call);
 /// The kernel that runs this call, whose tensors are on `device`, not the CPU: the first of the device's that
-/// takes it, else, where the device runs host code and the op does not communicate, the CPU's
-/// (tape/device_call.h). nullptr: the call runs on the host instead (tape/host_shadow.h), as the policy
-/// allows, which is said once in the log. Error under the policy strict if no kernel takes the call.
+/// takes it, else, where the device runs host code, the CPU's (tape/device_call.h). nullptr: the call runs on
+/// the host (tape/host_shadow.h): where the device runs host code, an op that talks to other ranks and has no
+/// kernel there; else as the policy allows, which is said once in the log. Error under the policy strict if
+/// no kernel takes the call.
 const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind device);
 
 /// The number of rows in use according to a permutation's `offsets` (i32 [E+1], the last is the end); `rows`,

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 #include <set>
 
 #include "base/build_info.h"
@@ -46,16 +45,6 @@ std::set<int64_t> training_routers(const ParameterTable& table) {
       if (p.name.starts_with(layer_prefix(layer) + "moe.router.")) layers.insert(layer);
     }
   return layers;
-}
-
-/// What the balance losses of the next step take for the load of the batch.
-void keep_loads(const StepStats& stats, const Model& model) {
-  for (const auto& [layer, counts] : stats.expert_counts) {
-    const auto sum = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
-    float* load = model.router_load(layer).as<float>();
-    for (size_t e = 0; e < counts.size() && sum > 0; ++e)
-      load[e] = static_cast<float>(static_cast<double>(counts[e]) / sum);
-  }
 }
 
 }  // namespace
@@ -122,8 +111,12 @@ TrainEngine::TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, 
 
 DeviceKind TrainEngine::device_of_weights(Backing backing) const {
   const DeviceKind device = compute_device();
-  const bool moves = backing == Backing::memory && ranks_->groups().world().size() == 1 &&
-                     recipe_.parallel.shard == ShardLevel::none && device_of(device).runs_host_kernels();
+  // Shards of weights and staged gradients come and go page by page; rules for matrices in parts talk to
+  // other ranks in the middle of a kernel.
+  const bool moves = backing == Backing::memory && recipe_.parallel.shard == ShardLevel::none &&
+                     recipe_.parallel.tensor == 1 && recipe_.parallel.expert_tensor == 1 &&
+                     dtype_of(recipe_.optimizer.gradient) == DType::f32 &&
+                     device_of(device).runs_host_kernels();
   return moves ? device : DeviceKind::cpu;
 }
 
@@ -185,7 +178,7 @@ void TrainEngine::build_balance() {
       views.push_back({Model::router_bias_name(layer), moe.experts, model_->router_bias(layer).numel(),
                        model_->router_bias(layer).as<float>(), !trains.contains(layer)});
   const BalanceConfig config{.rule = moe.balance, .rate = moe.balance_rate};
-  balance_ = std::make_unique<BalanceController>(config, std::move(views));
+  balance_ = std::make_unique<BalanceController>(config, std::move(views), weights_device_);
 }
 
 StepRanks TrainEngine::step_ranks() const {
@@ -239,43 +232,100 @@ StepStats TrainEngine::forward_backward(const data::Batch& batch, const StepOpti
   return stats;
 }
 
+void TrainEngine::build_device_update() {
+  const std::vector<ParamView> there = optimizer_views(model_->weights(), *gradients_);
+  AfterUpdate after{.clip = recipe_.optimizer.qk_clip,
+                    .moe_layers = model_->decoder().moe_layers(),
+                    .experts = recipe_.model.moe.experts,
+                    .balance = balance_.get()};
+  if (clips_attention()) after.clip_layers = qk_clip_layers(recipe_.model, there);
+  for (const int64_t layer : after.moe_layers) {
+    if (balances_routers()) after.biases.push_back(model_->router_bias(layer).data);
+    if (model_->keeps_loads()) after.loads.push_back(model_->router_load(layer).data);
+  }
+  device_update_ = std::make_unique<DeviceUpdate>(weights_device_, *optimizer_, there, std::move(after));
+}
+
 StepOutcome TrainEngine::step_on_device(const data::Batch& batch, const StepCall& call) {
   const auto enters = [&](StepPart part) {
     if (call.observer != nullptr) call.observer->enters(part);
   };
   std::optional<OnDevice> weights(*this);
-  if (!device_update_) {
-    const std::vector<ParamView> there = optimizer_views(model_->weights(), *gradients_);
-    device_update_ = std::make_unique<DeviceUpdate>(weights_device_, *optimizer_, there);
-    if (!qk_layers_.empty()) device_qk_layers_ = qk_clip_layers(recipe_.model, there);
-  }
+  if (!device_update_) build_device_update();
+  const bool alone = ranks_->groups().world().size() == 1;
   const double begin = monotonic_seconds();
   StepOptions options = call.options;
   options.observer = call.observer;
-  options.loss_word = device_update_->loss_word();
+  if (alone) options.sums = &device_update_->sums();
   enters(StepPart::passes);
   device_update_->begin_step();
   const std::unique_ptr<StartedStep> started = runner_->start(batch, options);
   enters(StepPart::optimizer);
   gradients_->finish_step();
   const double middle = monotonic_seconds();
-  const bool any = std::any_of(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t >= 0; });
-  const double scale = any ? 1.0 / started->stats.divisor : 0.0;
-  enters(StepPart::update);
-  std::vector<double> sum_squares;
-  if (any) {  // else the judge refuses the batch
-    device_update_->launch({.lr = call.lr, .grad_scale = scale});
-    started->reads.read({device_update_->block()},
-                        [&](std::span<const Tensor> block) { sum_squares = device_update_->take(block[0]); });
-  }
-  StepOutcome o{.stats = runner_->finish(*started)};
-  weights.reset();  // a judge may read what it finds
-  o.norm = norm_over_ranks(sum_squares, scale);
-  if (call.judge) call.judge(o.stats, o.norm);
-  o.clipped_heads = finish_update(o.stats, true);
+  StepOutcome o;
+  if (alone)
+    end_alone(batch, call, *started, weights, o);
+  else
+    end_with_ranks(call, *started, weights, o);
   o.passes_seconds = middle - begin;
   o.update_seconds = monotonic_seconds() - middle;
   return o;
+}
+
+void TrainEngine::end_alone(const data::Batch& batch, const StepCall& call, StartedStep& started,
+                            std::optional<OnDevice>& weights, StepOutcome& o) {
+  const bool any = std::any_of(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t >= 0; });
+  const double scale = any ? 1.0 / started.stats.divisor : 0.0;
+  if (call.observer != nullptr) call.observer->enters(StepPart::update);
+  DeviceUpdate::Result result;
+  if (any) {  // else the judge refuses the batch
+    device_update_->launch({.lr = call.lr, .grad_scale = scale}, moves_biases());
+    started.reads.read({device_update_->block()},
+                       [&](std::span<const Tensor> block) { result = device_update_->take(block[0]); });
+  }
+  o.stats = runner_->finish(started);
+  model_->weights().changed();
+  weights.reset();  // a judge may read what it finds
+  o.norm = norm_over_ranks(result.sum_squares, scale);
+  if (call.judge) call.judge(o.stats, o.norm);
+  o.clipped_heads = result.clipped_heads;
+}
+
+/// As on the cpu: the host waits for the norm, which the ranks combine, and again for the update.
+void TrainEngine::end_with_ranks(const StepCall& call, StartedStep& started, std::optional<OnDevice>& weights,
+                                 StepOutcome& o) {
+  std::vector<double> sum_squares;
+  device_update_->launch_norm();
+  started.reads.read({device_update_->block()}, [&](std::span<const Tensor> block) {
+    sum_squares = device_update_->sum_squares(block[0]);
+  });
+  o.stats = runner_->finish(started);
+  weights.reset();
+  const double scale = o.stats.valid > 0 ? 1.0 / o.stats.divisor : 0.0;
+  o.norm = norm_over_ranks(sum_squares, scale);
+  if (call.judge) call.judge(o.stats, o.norm);
+  if (call.observer != nullptr) call.observer->enters(StepPart::update);
+  weights.emplace(*this);
+  move_to_device();  // what the judge may have read
+  device_update_->launch_update({.lr = call.lr,
+                                 .grad_scale = scale,
+                                 .clip_factor = clip_factor(o.norm.norm, optimizer_->config().clip)},
+                                moves_biases(), o.stats.expert_counts, o.stats.attention_logits);
+  StepReads reads(device_of(weights_device_));
+  reads.read({device_update_->block()}, [&](std::span<const Tensor> block) {
+    o.clipped_heads = device_update_->take(block[0]).clipped_heads;
+  });
+  reads.finish();
+  o.clipped_heads = sum_over_model(o.clipped_heads);
+  model_->weights().changed();
+}
+
+void TrainEngine::move_to_device() const {
+  if (model_->weights().size() > 0) model_->weights().master(0), gradients_->gradient(0);
+  const std::vector<int64_t>& layers = model_->decoder().moe_layers();
+  if (balances_routers()) model_->router_bias(layers.front());
+  if (!layers.empty() && model_->keeps_loads()) model_->router_load(layers.front());
 }
 
 StepOutcome TrainEngine::step(const data::Batch& batch, const StepCall& call) {
@@ -327,7 +377,7 @@ std::string TrainEngine::describe_bad_norm(const GradNorm& norm) const {
 }
 
 void TrainEngine::bring_back() const {
-  model_->weights().use_device(false);
+  model_->use_device(false);
   gradients_->use_device(false);
   if (model_->weights().size() == 0) return;
   model_->weights().master(0);
@@ -353,21 +403,10 @@ std::string TrainEngine::describe_bad_weight() const {
 int64_t TrainEngine::update(const StepStats& stats, const StepArgs& args) {
   if (gatherer_) gatherer_->reshard_all();
   optimizer_->step(args);
-  return finish_update(stats, false);
-}
-
-int64_t TrainEngine::finish_update(const StepStats& stats, bool on_device) {
-  const QkClipConfig& config = recipe_.optimizer.qk_clip;
   int64_t clipped = 0;
-  if (!qk_layers_.empty()) {
-    const OnDevice weights(*this);
-    model_->weights().master(0);  // goes there, should the judge have brought it back
-    for (const auto& [layer, logits] : stats.attention_logits) {
-      const auto i = static_cast<size_t>(layer);
-      clipped += on_device ? device_update_->clip_heads(config, device_qk_layers_[i], logits)
-                           : qk_clip(config, qk_layers_[i], logits);
-    }
-  }
+  if (clips_attention())
+    for (const auto& [layer, logits] : stats.attention_logits)
+      clipped += qk_clip(recipe_.optimizer.qk_clip, qk_layers_[static_cast<size_t>(layer)], logits);
   clipped = sum_over_model(clipped);
   if (shards_ && !gatherer_) shards_->gather(model_->weights());
   update_routers(stats);
@@ -376,14 +415,20 @@ int64_t TrainEngine::finish_update(const StepStats& stats, bool on_device) {
 }
 
 void TrainEngine::update_routers(const StepStats& stats) {
-  if (model_->keeps_loads()) keep_loads(stats, *model_);
-  if (balance_->layers() == 0 || (phase_ && recipe_.phases[*phase_].freeze_balance)) return;
+  if (model_->keeps_loads())
+    for (const auto& [layer, counts] : stats.expert_counts)
+      load_fractions(counts, model_->router_load(layer).as<float>());
+  if (!moves_biases()) return;
   size_t index = 0;
   for (const auto& [layer, counts] : stats.expert_counts) {
     std::vector<int64_t> classes(counts);
     classes.resize(static_cast<size_t>(model_->router_bias(layer).numel()), 0);
     balance_->step(index++, classes);
   }
+}
+
+bool TrainEngine::moves_biases() const {
+  return balances_routers() && !(phase_ && recipe_.phases[*phase_].freeze_balance);
 }
 
 int64_t TrainEngine::sum_over_model(int64_t value) const {

@@ -96,6 +96,7 @@ class TrainEngine {
   StepStats forward_backward(const data::Batch& batch, const StepOptions& options);
   /// See StepRunner::digest_of_share().
   uint64_t digest_of_share(const data::Batch& batch, const StepOptions& options, int64_t further) {
+    const OnDevice weights(*this);
     return runner_->digest_of_share(batch, options, further);
   }
   /// Names the first gradient that is not finite.
@@ -116,7 +117,7 @@ class TrainEngine {
   /// Blocks that the passes took from outside their planned memory so far.
   int64_t plan_misses() const { return runner_->plan_misses(); }
   /// Whether updates move selection biases of routers, unless a phase freezes them.
-  bool balances_routers() const { return balance_->layers() > 0; }
+  bool balances_routers() const { return !balance_->layers().empty(); }
   /// Frees the memory of the step until the next one; see StepRunner::release_memory().
   void release_memory() { runner_->release_memory(); }
 
@@ -133,8 +134,8 @@ class TrainEngine {
 
  private:
   TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, const RunRanks* ranks, Backing backing);
-  /// While this lives, tensors of weights and gradients are the device's, where they may move to one (in runs
-  /// of one rank). Elsewhere whoever asks for them has them on the host.
+  /// While this lives, tensors of weights and gradients are the device's, where they may move to one.
+  /// Elsewhere whoever asks for them has them on the host.
   class OnDevice {
    public:
     explicit OnDevice(const TrainEngine& engine) : engine_(engine) { use(true); }
@@ -144,7 +145,7 @@ class TrainEngine {
 
    private:
     void use(bool on) {
-      engine_.model_->weights().use_device(on);
+      engine_.model_->use_device(on);
       engine_.gradients_->use_device(on);
     }
     const TrainEngine& engine_;
@@ -154,18 +155,26 @@ class TrainEngine {
   void build_model(Backing backing);
   void build_optimizer(Backing backing);
   void build_balance();
+  void build_device_update();
   /// step() with weights on a device.
   StepOutcome step_on_device(const data::Batch& batch, const StepCall& call);
+  /// What follows its passes.
+  void end_alone(const data::Batch& batch, const StepCall& call, StartedStep& started,
+                 std::optional<OnDevice>& weights, StepOutcome& o);
+  void end_with_ranks(const StepCall& call, StartedStep& started, std::optional<OnDevice>& weights,
+                      StepOutcome& o);
+  /// While OnDevice lives: moves what came back to the host.
+  void move_to_device() const;
   /// Norm of the whole model's gradient, the same on all ranks, with sums by index of the parameter table,
   /// from the sums of squares of this rank's gradients in the optimizer's order.
   GradNorm norm_over_ranks(const std::vector<double>& sum_squares, double scale) const;
   /// Everything that changes from step to step. Returns how many heads QK-clip clipped.
   int64_t update(const StepStats& stats, const StepArgs& args);
-  /// What of it follows the optimizer's step.
-  int64_t finish_update(const StepStats& stats, bool on_device);
   /// Weights and gradients to the host, for messages, which read them by the optimizer's addresses.
   void bring_back() const;
   void update_routers(const StepStats& stats);
+  /// Whether steps of this phase move selection biases.
+  bool moves_biases() const;
   /// Over the ranks that hold other parts of the model: pipeline stages, tensor ranks.
   int64_t sum_over_model(int64_t value) const;
 
@@ -184,7 +193,6 @@ class TrainEngine {
   std::unique_ptr<BalanceController> balance_;
   std::vector<QkClipLayer> qk_layers_;           ///< empty: no clip
   std::unique_ptr<DeviceUpdate> device_update_;  ///< where weights may move to a device
-  std::vector<QkClipLayer> device_qk_layers_;
   std::unique_ptr<NamedPolicy> policy_;
   std::unique_ptr<OffloadStore> store_;
   std::unique_ptr<StepRunner> runner_;

@@ -1,7 +1,10 @@
 // See micro_step.h.
 #include "train/micro_step.h"
 
+#include <algorithm>
+
 #include "device/host_kernel.h"
+#include "tensor/convert.h"
 #include "tensor/host_copy.h"
 #include "train/micro_stats.h"
 
@@ -222,7 +225,7 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
     };
     const std::initializer_list<Tensor> statistics = {h.logprob_T.tensor(), h.lse_T.tensor(),
                                                       objective.entropy ? h.entropy_T.tensor() : Tensor()};
-    if (stats == stats_ && options_.loss_word != nullptr) sum_on_device(h.logprob_T.tensor());
+    if (stats == stats_ && options_.sums != nullptr) sum_on_device(h.logprob_T.tensor());
     if (c.is_late) {
       reads_.read(statistics, add);
     } else {
@@ -246,13 +249,28 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
 void MicroStep::sum_on_device(const Tensor& logprob_T) const {
   const int32_t* const targets = batch_.targets.as<int32_t>();  // kept until the step is over
   device_of(logprob_T.device)
-      .launch({{{logprob_T.data, logprob_T.bytes(), false}, {options_.loss_word, sizeof(double), true}},
+      .launch({{{logprob_T.data, logprob_T.bytes(), false}, {options_.sums->loss, sizeof(double), true}},
                [targets, rows = logprob_T.numel()](std::span<void* const> at) {
                  const auto* logprob = static_cast<const float*>(at[0]);
                  auto* sum = static_cast<double*>(at[1]);
                  for (int64_t t = 0; t < rows; ++t)
                    if (targets[t] >= 0) *sum += logprob[t];
                }});
+}
+
+void MicroStep::sum_on_device(const Metric& metric) const {
+  const bool largest = metric.reduce == Reduce::max;
+  const std::map<int64_t, void*>& of_layer = largest ? options_.sums->logits : options_.sums->counts;
+  const auto sums = of_layer.find(metric.layer);
+  if (metric.name != (largest ? "max_attention_logit" : "router_counts") || sums == of_layer.end()) return;
+  const Tensor t = metric.value.tensor();
+  device_of(t.device).launch(
+      {{{t.data, t.bytes(), false}, {sums->second, t.numel() * static_cast<int64_t>(sizeof(double)), true}},
+       [meta = t.meta, largest](std::span<void* const> at) {
+         auto* sum = static_cast<double*>(at[1]);
+         for (const double v : to_doubles(Tensor(at[0], meta)))
+           *sum = largest ? std::max(*sum, v) : *sum + v, ++sum;
+       }});
 }
 
 /// A router's losses are means; each counts as much as the step's loss is divided by, times the share of the
@@ -271,11 +289,13 @@ void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
 }
 
 void MicroStep::collect_metrics() {
-  for (const Metric& m : tape_.metrics())
+  for (const Metric& m : tape_.metrics()) {
+    if (options_.sums != nullptr) sum_on_device(m);
     reads_.read({m.value.tensor()},
                 [counts = counts_, name = m.name, layer = int64_t{m.layer}](std::span<const Tensor> value) {
                   counts->add_metric(name, layer, value[0]);
                 });
+  }
 }
 
 EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,

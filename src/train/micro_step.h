@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "data/batch.h"
 #include "models/model.h"
+#include "optim/step_sums.h"
 #include "parallel/pipeline.h"
 #include "train/head_stats.h"
 #include "train/objective.h"
@@ -55,10 +56,8 @@ struct StepOptions {
   TapeProfile* profile = nullptr;
   bool check_finite = false;  ///< Error that names the first op with a NaN or infinity
   TapeObserver* observer = nullptr;
-  /// A double on the device, which a step adds the log-probabilities of its targets to; nullptr: none. It is
-  /// finite if they are.
-  void* loss_word = nullptr;
-  Digest* own_digest = nullptr;  ///< see GradientReducer::own_digest
+  const StepSums* sums = nullptr;  ///< which a step adds to on the device; nullptr: none
+  Digest* own_digest = nullptr;    ///< see GradientReducer::own_digest
 };
 
 /// The next token's sums, those of multi-token prediction, and the routers' statistics.
@@ -137,8 +136,10 @@ class MicroStep final : public PipelineStep {
   void predict(int64_t depth, Value hidden_TD);
   /// One head: statistics, objective, cotangents. Releases the hidden states.
   void run_head(Value hidden_TD, const Prediction& what, Cotangents& c, HeadStats* stats);
-  /// Adds the log-probabilities of the targets to StepOptions::loss_word.
+  /// Adds the log-probabilities of the targets to StepSums::loss.
   void sum_on_device(const Tensor& logprob_T) const;
+  /// Adds a metric to the sums of its layer, if they have some for it.
+  void sum_on_device(const Metric& metric) const;
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
   void collect_metrics();
   /// Gives the routers what earlier micro-batches chose, as it is now.

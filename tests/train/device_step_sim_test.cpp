@@ -2,9 +2,11 @@
 // was not planned, and changes nothing where a value is not finite.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
+#include "comm/threads.h"
 #include "device/sim/sim_device.h"
 #include "support/sim_orders.h"
 #include "support/small_models.h"
@@ -17,9 +19,13 @@ namespace ingot::test::device_step_sim_test {
 constexpr int64_t kLength = 32;
 
 /// A recipe of the small model, with Muon for its matrices, clipping, and two micro-batches in a step.
-Recipe recipe_of(const std::string& model) {
+/// "MODEL clip": heads are clipped too; "MODEL loads": its balance loss goes by the loads of the step before.
+Recipe recipe_of(const std::string& name) {
+  const std::string model = name.substr(0, name.find(' '));
   Recipe r;
   r.model = small_model_config(model);
+  if (name.ends_with(" clip")) r.optimizer.qk_clip.threshold = 0.02;
+  if (name.ends_with(" loads")) r.model.moe.aux_scope = AuxScope::last_step;
   r.run.folder = "unused";
   r.optimizer.clip = 0.5;
   PhaseConfig& phase = r.phases.front();
@@ -43,11 +49,14 @@ std::map<std::string, std::string> state_of(TrainEngine& engine) {
   for (int i = 0; i < weights.size(); ++i) keep(weights.table()[i].name, weights.master(i));
   engine.visit_parameter_state([&](const TrainEngine::ParameterState& s) { keep(s.name, s.values); });
   engine.visit_common_state(keep);
+  for (const int64_t layer : engine.model().decoder().moe_layers())
+    keep(Model::router_bias_name(layer), engine.model().router_bias(layer));
   return state;
 }
 
 StepOutcome step(TrainEngine& engine, const data::Batch& batch, double lr = 0.01) {
-  return engine.step(batch, {.options = engine.options(0, 2), .lr = lr});
+  const int64_t micro_batch = 2 / engine.ranks().world().ranks();
+  return engine.step(batch, {.options = engine.options(0, micro_batch), .lr = lr});
 }
 
 /// What steps measured: losses, norms and sizes of updates.
@@ -55,7 +64,8 @@ std::vector<double> steps(TrainEngine& engine, int count) {
   std::vector<double> measured;
   for (int i = 0; i < count; ++i) {
     const StepOutcome o = step(engine, batch_of(engine.recipe(), static_cast<uint64_t>(i)), 0.01 / (i + 1));
-    for (const double v : {o.stats.nll, o.stats.objective, o.norm.norm}) measured.push_back(v);
+    for (const double v : {o.stats.nll, o.stats.objective, o.norm.norm, double(o.clipped_heads)})
+      measured.push_back(v);
     for (const auto& [layer, entropy] : o.stats.router_entropy) measured.push_back(entropy);
     for (const UpdateStat& u : engine.optimizer().update_stats()) measured.push_back(u.update_rms);
   }
@@ -71,14 +81,21 @@ Counts counts() {
 }
 
 class DeviceSteps : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, DeviceSteps, ::testing::Values("llama", "mla", "moe", "mtp-moe", "zaya"),
-                         [](const auto& info) { return info.param == "mtp-moe" ? "mtp_moe" : info.param; });
+INSTANTIATE_TEST_SUITE_P(All, DeviceSteps,
+                         ::testing::Values("llama clip", "mla clip", "moe loads", "mtp-moe", "zaya"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c < 'a'; }, '_');
+                           return name;
+                         });
 
 TEST_P(DeviceSteps, HaveTheBitsOfTheCpu) {
   const Recipe r = recipe_of(GetParam());
   TrainEngine cpu(r);
   cpu.model().weights().initialize(3);
   const std::vector<double> expected = steps(cpu, 5);
+  if (cpu.clips_attention()) EXPECT_GT(expected[3], 0) << "no head is clipped";
   for (const SimOrder& order : kSimOrders) {
     const InSimOrder in_order(order);
     const ComputeOn on(DeviceKind::sim);
@@ -91,9 +108,33 @@ TEST_P(DeviceSteps, HaveTheBitsOfTheCpu) {
   }
 }
 
+/// Biases stay where a phase freezes them, and move again in the next, from the same graph.
+TEST_F(AnyKernel, ADevicesStepsMoveBiasesWhereThePhaseDoes) {
+  Recipe r = recipe_of("zaya");
+  r.phases.push_back(r.phases.front());
+  r.phases.front().freeze_balance = true;
+  const auto biases_after = [&](DeviceKind device) {
+    const ComputeOn on(device);
+    TrainEngine engine(r);
+    engine.model().weights().initialize(3);
+    const std::string name = Model::router_bias_name(engine.model().decoder().moe_layers().front());
+    std::vector<std::string> biases;
+    for (const size_t phase : {0, 1, 0}) {
+      engine.enter(phase, 0);
+      steps(engine, 3);
+      biases.push_back(state_of(engine).at(name));
+    }
+    return biases;
+  };
+  const std::vector<std::string> cpu = biases_after(DeviceKind::cpu), sim = biases_after(DeviceKind::sim);
+  EXPECT_EQ(sim, cpu);
+  EXPECT_NE(sim[0], sim[1]);
+  EXPECT_EQ(sim[1], sim[2]);
+}
+
 TEST_P(DeviceSteps, AskTheHostOnce) {
   const ComputeOn on(DeviceKind::sim);
-  for (const AuxScope scope : {AuxScope::micro_batch, AuxScope::global}) {
+  for (const AuxScope scope : {AuxScope::micro_batch, AuxScope::global, AuxScope::last_step}) {
     Recipe r = recipe_of(GetParam());
     r.model.moe.aux_scope = scope;
     TrainEngine engine(r);
@@ -112,6 +153,48 @@ TEST_P(DeviceSteps, AskTheHostOnce) {
       EXPECT_EQ(after.unplanned_copies, before.unplanned_copies);
       EXPECT_GT(after.launches, before.launches + 50);
     }
+  }
+}
+
+/// What the first of two data ranks measures and holds after some steps. Later ones must take no memory of a
+/// device and make no copy that was not planned.
+std::pair<std::vector<double>, std::map<std::string, std::string>> on_two_ranks(Recipe r) {
+  std::pair<std::vector<double>, std::map<std::string, std::string>> result;
+  r.phases.front().micro_batch = 1;
+  run_ranks(2, [&](ThreadRank& self) {
+    const RunRanks ranks(r, &self);
+    TrainEngine engine(ranks.fitted(r), ranks);
+    engine.model().weights().initialize(3);
+    std::vector<double> measured = steps(engine, 3);
+    Communicator& world = ranks.groups().world();
+    world.barrier();
+    const Counts before = counts();
+    world.barrier();
+    const std::vector<double> later = steps(engine, 2);
+    world.barrier();
+    const Counts after = counts();
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(after.unplanned_copies, before.unplanned_copies);
+    world.barrier();
+    measured.insert(measured.end(), later.begin(), later.end());
+    auto state = state_of(engine);
+    if (ranks.leads()) result = {std::move(measured), std::move(state)};
+  });
+  return result;
+}
+
+TEST_P(DeviceSteps, OnDataRanksHaveTheBitsOfTheCpu) {
+  set_kernel_policy(KernelPolicy::strict);
+  const Recipe r = recipe_of(GetParam());
+  const auto cpu = on_two_ranks(r);
+  for (const SimOrder& order : kSimOrders) {
+    const InSimOrder in_order(order);
+    const ComputeOn on(DeviceKind::sim);
+    const int64_t launches = counts().launches;
+    const auto sim = on_two_ranks(r);
+    EXPECT_EQ(sim.first, cpu.first) << sim_order_text(order);
+    EXPECT_EQ(sim.second, cpu.second) << sim_order_text(order);
+    EXPECT_GT(counts().launches, launches + 500);
   }
 }
 

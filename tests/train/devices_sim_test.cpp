@@ -212,11 +212,26 @@ TEST_F(SimRuns, BeginOnOneDeviceAndEndOnTheOther) {
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "sim-then-cpu"), "");
 }
 
-TEST_F(SimRuns, OnManyRanksHaveTheBitsOfTheCpu) {
+/// On many ranks, where every op is accepted too.
+class SimRanks : public SimRuns {
+ protected:
+  SimRanks() { set_kernel_policy(KernelPolicy::strict); }
+};
+
+TEST_F(SimRanks, OfDataAndExpertsHaveTheBitsOfTheCpu) {
+  expect_the_cpus_bits("dp2_ep2", {"--parallel.expert=2"}, 2);
+}
+TEST_F(SimRanks, ThatShardHaveTheBitsOfTheCpu) {
   expect_the_cpus_bits("full4_ep2",
                        {"--parallel.expert=2", "--parallel.shard=full", "--parallel.shard_ranks=2"}, 4);
+}
+TEST_F(SimRanks, OfTensorsHaveTheBitsOfTheCpu) {
   expect_the_cpus_bits("tp2_sequence", {"--parallel.tensor=2", "--parallel.sequence=true"}, 2);
+}
+TEST_F(SimRanks, OfContextHaveTheBitsOfTheCpu) {
   expect_the_cpus_bits("cp2_ring", {"--parallel.context=2", "--parallel.context_form=ring"}, 2);
+}
+TEST_F(SimRanks, OfAPipelineHaveTheBitsOfTheCpu) {
   expect_the_cpus_bits("pp2", {"--parallel.pipeline=2", "--parallel.schedule=zero_bubble"}, 2);
 }
 
