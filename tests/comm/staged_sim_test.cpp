@@ -1,5 +1,5 @@
-// Collectives and messages of tensors on a device: the results of the host, with work at once and late, and no
-// copy that was not planned.
+// Collectives and messages of tensors on a device: the results of the host, with work at once and late, and
+// no copy that was not planned.
 #include <gtest/gtest.h>
 
 #include <atomic>
