@@ -10,6 +10,7 @@
 
 #include "comm/threads.h"
 #include "device/sim/sim_device.h"
+#include "support/interrupter.h"
 #include "support/sim_orders.h"
 #include "support/tape_pass.h"
 #include "support/tiny_run.h"
@@ -164,7 +165,7 @@ class SimRuns : public AnyKernel {
     const ComputeOn on(device);
     run_ranks(ranks, [&](ThreadRank& self) {
       Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start, &self);
-      Stopper stopper(steps);
+      Interrupter stopper(steps);
       if (steps > 0 && trainer.leads()) trainer.observe(&stopper);
       EXPECT_EQ(trainer.run().finished, steps == 0);
     });
@@ -181,20 +182,6 @@ class SimRuns : public AnyKernel {
 
   TempDir folder_;
   const Quiet quiet_;
-
- private:
-  class Stopper final : public RunObserver {
-   public:
-    explicit Stopper(int steps) : left_(steps) {}
-    void enters(StepPart part) override {
-      if (part == StepPart::data && left_-- == 0) Trainer::interrupt();
-    }
-    bool wants_tensors() const override { return false; }
-    void tensor(const std::string&, const Tensor&) override {}
-
-   private:
-    int left_;
-  };
 };
 
 TEST_F(SimRuns, HaveTheBitsOfTheCpu) {

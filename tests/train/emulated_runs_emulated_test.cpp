@@ -6,6 +6,7 @@
 #include <map>
 
 #include "device/gpu/emulator.h"
+#include "support/interrupter.h"
 #include "support/sim_orders.h"
 #include "support/tape_pass.h"
 #include "support/tiny_run.h"
@@ -77,27 +78,13 @@ class EmulatedRuns : public ::testing::Test {
                                              "--phases.0.steps=20", "--checkpoint.every=5"});
     const ComputeOn on(device);
     Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start);
-    Stopper stopper(steps);
+    Interrupter stopper(steps);
     if (steps > 0) trainer.observe(&stopper);
     EXPECT_EQ(trainer.run().finished, steps == 0);
   }
 
   TempDir folder_;
   const Quiet quiet_;
-
- private:
-  class Stopper final : public RunObserver {
-   public:
-    explicit Stopper(int steps) : left_(steps) {}
-    void enters(StepPart part) override {
-      if (part == StepPart::data && left_-- == 0) Trainer::interrupt();
-    }
-    bool wants_tensors() const override { return false; }
-    void tensor(const std::string&, const Tensor&) override {}
-
-   private:
-    int left_;
-  };
 };
 
 TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
