@@ -108,7 +108,7 @@ def muon(context):
     """Newton-Schulz of five steps beside the same with plain products (both ours, interleaved, in one program)."""
     text = process.output([context.programs / "ingot_bench_optim", context.trials_of(9)], context.threads)
     rows = []
-    for match in re.finditer(r"^ *(\d+) x \[ *(\d+), *(\d+)\] +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)", text, re.M):
+    for match in re.finditer(r"^ *(\d+) x \[ *(\d+), *(\d+)\] +([\d.]+) +([\d.]+)% +([\d.]+) +([\d.]+)", text, re.M):
         count, high, wide = (int(x) for x in match.group(1, 2, 3))
         ours, share, plain = (float(x) for x in match.group(4, 5, 6))
         if count * high * wide < 1 << 19:

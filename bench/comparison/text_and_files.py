@@ -58,7 +58,7 @@ def checkpoint(context):
         text = process.output([context.programs / "ingot_bench_checkpoint", folder, mib, rounds], context.threads)
     rows = []
     for what, name, of, bar in [("copy", "checkpoint-pause", "memcpy of the same bytes by one thread", 1 / 1.5), ("write", "checkpoint-write", "one plain file with a sync", 0.8)]:
-        match = re.search(rf"^{what} +([\d.]+) GB/s .*?([\d.]+) GB/s", text, re.M)
+        match = re.search(rf"^{what} +([\d.]+) .*? ([\d.]+) +[\d.]+$", text, re.M)
         if not match:
             raise process.Failed(f"ingot_bench_checkpoint printed no line of '{what}':\n{text}")
         ours, limit = map(float, match.groups())
