@@ -11,10 +11,12 @@ namespace ingot {
 // clang-format off
 #define INGOT_GPU_OPS(op) \
   op(activation)          \
+  op(add)                 \
   op(add_norm)            \
   op(embedding)           \
   op(head)                \
-  op(linear)
+  op(linear)              \
+  op(qk_prepare)
 // clang-format on
 
 #define INGOT_DECLARE_KERNEL(name) Kernel name##_gpu();

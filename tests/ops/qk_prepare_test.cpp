@@ -146,8 +146,15 @@ TEST(QkPrepare, PositionsOutOfRangeAreErrors) {
   for (const int32_t bad : {-1, 1 << 20, INT32_MIN, INT32_MAX}) {
     const Tensor in[] = {Tensor::of(qkv.data(), {1, 6}), Tensor::of(&bad, {1}), {}, {}};
     const Tensor result[] = {Tensor::of(out.data(), {1, 6}), Tensor::of(out.data(), {0, 2})};
-    for (const Kernel& kernel : qk_prepare_op().kernels)
-      EXPECT_THROW(kernel.forward({attr.data(), in, result, {}, {}}), Error) << kernel.name << " " << bad;
+    const OpCall call{attr.data(), in, result, {}, {}};
+    for (const Kernel& kernel : qk_prepare_op().kernels) {
+      if (kernel.device == DeviceKind::cpu) {
+        EXPECT_THROW(kernel.forward(call), Error) << kernel.name << " " << bad;
+        continue;
+      }
+      kernel.forward(call);  // does not read the table there; its NaN stops a step before the update
+      for (size_t i = 0; i < 6; ++i) EXPECT_EQ(std::isnan(out[i]), i < 4) << kernel.name << " " << i;
+    }
   }
 }
 

@@ -30,11 +30,12 @@ void forward(const OpCall& call) {
 }
 void backward(const OpCall&) {}
 
-/// The addition with a kernel on `sim` before those of the CPU. As if it talked to other ranks, so that the
-/// CPU's kernels cannot run on the device.
+/// The addition with a kernel on `sim` before those of the CPU, and no other there. As if it talked to other
+/// ranks, so that the CPU's kernels cannot run on the device.
 Op with_sim_kernel(const char* (*refuse)(const OpCall&), bool exact = true) {
   Op op = add_op();
   op.dry_run = [](const OpCall&, bool) {};
+  std::erase_if(op.kernels, [](const Kernel& k) { return k.device != DeviceKind::cpu; });
   op.kernels.insert(op.kernels.begin(),
                     {"twin", refuse, forward, backward, nullptr, {}, DeviceKind::sim, exact});
   return op;

@@ -1,8 +1,9 @@
 // See add.h: the op's description, and its CPU kernel: rows in parallel; the gate's gradient by columns.
 #include "ops/add/add.h"
 
-#include "ops/add/isa_add.h"
+#include "ops/add/call.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 
 namespace ingot {
@@ -34,39 +35,59 @@ std::string print(const void* attr) {
 constexpr int64_t kElements = 1 << 15;  // per piece of work
 
 void forward(const OpCall& call) {
-  const Tensor &a = call.in[0], &b = call.in[1], &gate = call.in[2], &y = call.out[0];
-  AddRows p{};
-  p.rows = a.dim(0), p.width = a.dim(1);
-  p.a = a.data, p.a_type = a.dtype();
-  p.b = b.data, p.b_type = b.dtype();
-  if (gate.defined()) p.gate = gate.as<float>();
-  p.y = y.data, p.y_type = y.dtype();
+  const AddRows p = add_forward_rows(call);
   parallel_kernel(p.rows, row_grain(p.width, kElements), INGOT_ISA_CALL(add_forward), p);
 }
 
 void backward_input(const OpCall& call) {
-  const Tensor &gate = call.in[2], &d_y = call.d_out[0];
-  const GradSlot &d_a = call.d_in[0], &d_b = call.d_in[1], &d_gate = call.d_in[2];
-  copy_tensor(d_a, d_y);
-  if (!gate.defined()) return copy_tensor(d_b, d_y);
-  AddRows p{};
-  p.rows = d_y.dim(0), p.width = d_y.dim(1);
-  p.gate = gate.as<float>();
-  p.d_y = d_y.data, p.y_type = d_y.dtype();
-  if (d_b.wanted()) {
-    p.d_b = d_b.tensor.data, p.b_type = d_b.tensor.dtype(), p.accumulate = d_b.accumulate;
+  const Tensor& d_y = call.d_out[0];
+  copy_tensor(call.d_in[0], d_y);
+  if (!call.in[2].defined()) return copy_tensor(call.d_in[1], d_y);
+  if (const AddRows p = add_gated_rows(call); p.d_b != nullptr)
     parallel_kernel(p.rows, row_grain(p.width, kElements), INGOT_ISA_CALL(add_gated_gradient), p);
-  }
-  if (d_gate.wanted()) {
-    p.b = call.in[1].data, p.b_type = call.in[1].dtype();
-    p.d_gate = d_gate.tensor.as<float>(), p.accumulate = d_gate.accumulate;
+  if (const AddRows p = add_gate_rows(call); p.d_gate != nullptr)
     parallel_for(p.width, column_grain(p.rows, p.width), [&](int64_t begin, int64_t end) {
       INGOT_ISA_CALL(add_gate_gradient)(p, kParameterChunkRows, begin, end);
     });
-  }
+}
+
+/// What the gradients of a gated sum share.
+AddRows gradient_rows(const OpCall& call) {
+  const Tensor& d_y = call.d_out[0];
+  AddRows p{};
+  p.rows = d_y.dim(0), p.width = d_y.dim(1);
+  p.gate = device_address<const float>(call.in[2]);
+  p.d_y = d_y.data, p.y_type = d_y.dtype();
+  return p;
 }
 
 }  // namespace
+
+AddRows add_forward_rows(const OpCall& call) {
+  const Tensor &a = call.in[0], &b = call.in[1], &y = call.out[0];
+  AddRows p{};
+  p.rows = a.dim(0), p.width = a.dim(1);
+  p.a = a.data, p.a_type = a.dtype();
+  p.b = b.data, p.b_type = b.dtype();
+  p.gate = device_address<const float>(call.in[2]);
+  p.y = y.data, p.y_type = y.dtype();
+  return p;
+}
+
+AddRows add_gated_rows(const OpCall& call) {
+  AddRows p = gradient_rows(call);
+  const GradSlot& d_b = call.d_in[1];
+  p.d_b = d_b.tensor.data, p.b_type = d_b.tensor.dtype(), p.accumulate = d_b.accumulate;
+  return p;
+}
+
+AddRows add_gate_rows(const OpCall& call) {
+  AddRows p = gradient_rows(call);
+  const GradSlot& d_gate = call.d_in[2];
+  p.b = call.in[1].data, p.b_type = call.in[1].dtype();
+  p.d_gate = device_address<float>(d_gate.tensor), p.accumulate = d_gate.accumulate;
+  return p;
+}
 
 const Op& add_op() {
   static const Op op{
@@ -77,7 +98,8 @@ const Op& add_op() {
       .infer = infer,
       .cost = cost,
       .print = print,
-      .kernels = {{"cpu", refuse_other_floats, forward, backward_input, nullptr}, add_reference()},
+      .kernels = with_gpu_kernels(
+          "add", {{"cpu", refuse_other_floats, forward, backward_input, nullptr}, add_reference()}),
       .axis_rule = {.passes = kAnyAxisType}};
   return op;
 }

@@ -1,7 +1,7 @@
 // add's inner loops, compiled once per instruction set.
 #include "ops/add/isa_add.h"
 
-#include "device/simd/loops.h"
+#include "ops/add/rows.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
@@ -16,9 +16,7 @@ void sum_products(float* to, const B* b, const Y* d_y, const AddRows& p, int64_t
     for (int64_t j = 0; j < n; ++j) part[j] = 0.0f;
     for (int64_t t = first; t < last; ++t)
       each_vector(n, [&](int64_t j, int count) {
-        const Vec product = fma(load_n(b + t * p.width + j, count), load_n(d_y + t * p.width + j, count),
-                                load_n(part + j, count));
-        store_n(part + j, product, count);
+        store_n(part + j, plus_products(b, d_y, t * p.width, j, count, load_n(part + j, count)), count);
       });
     copy_n(total, part, n, true);
   }
@@ -32,10 +30,7 @@ void add_forward(const AddRows& p, int64_t begin, int64_t end) {
     typed(p.b, p.b_type, [&](auto* b) {
       typed(p.y, p.y_type, [&](auto* y) {
         for (int64_t t = begin * p.width; t < end * p.width; t += p.width)
-          each_vector(p.width, [&](int64_t i, int n) {
-            const Vec x = load_n(a + t + i, n), z = load_n(b + t + i, n);
-            store_n(y + t + i, p.gate != nullptr ? fma(load_n(p.gate + i, n), z, x) : x + z, n);
-          });
+          each_vector(p.width, [&](int64_t i, int n) { sum_n(p, a, b, y, t, i, n); });
       });
     });
   });
@@ -45,9 +40,7 @@ void add_gated_gradient(const AddRows& p, int64_t begin, int64_t end) {
   typed(p.d_b, p.b_type, [&](auto* d_b) {
     typed(p.d_y, p.y_type, [&](auto* d_y) {
       for (int64_t t = begin * p.width; t < end * p.width; t += p.width)
-        each_vector(p.width, [&](int64_t i, int n) {
-          put_n(d_b + t + i, load_n(p.gate + i, n) * load_n(d_y + t + i, n), n, p.accumulate);
-        });
+        each_vector(p.width, [&](int64_t i, int n) { gated_gradient_n(p, d_b, d_y, t, i, n); });
     });
   });
 }

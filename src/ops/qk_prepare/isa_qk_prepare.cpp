@@ -2,33 +2,10 @@
 // on the stack and rounded once on its way out.
 #include "ops/qk_prepare/isa_qk_prepare.h"
 
-#include "ops/sequence/head_vectors.h"
+#include "ops/qk_prepare/rows.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
-
-INGOT_INLINE bool is_key(const QkPrepareRows& p, int64_t h) {
-  return h >= p.heads;
-}
-/// Heads that share a norm with head h, and the first of them.
-INGOT_INLINE int64_t sharing(const QkPrepareRows& p, int64_t h) {
-  return !p.joint ? 1 : is_key(p, h) ? p.kv_heads : p.heads;
-}
-INGOT_INLINE int64_t first_sharing(const QkPrepareRows& p, int64_t h) {
-  return !p.joint ? h : is_key(p, h) ? p.heads : 0;
-}
-/// Where head h's norm begins in the weights of q and k, one behind the other.
-INGOT_INLINE int64_t weight_begin(const QkPrepareRows& p, int64_t h) {
-  return p.joint ? h * p.width : is_key(p, h) ? p.width : 0;
-}
-/// Head h's part of its norm's weight; nullptr: none.
-INGOT_INLINE const float* weight_of(const QkPrepareRows& p, int64_t h) {
-  const float* w = p.weights[is_key(p, h)];
-  return w == nullptr ? w : w + (h - first_sharing(p, h)) * p.width;
-}
-INGOT_INLINE float& rstd_of(const QkPrepareRows& p, int64_t t, int64_t h) {
-  return p.joint ? p.rstd[t * 2 + is_key(p, h)] : p.rstd[t * (p.heads + p.kv_heads) + h];
-}
 
 template <class X, class Y>
 void forward_rows(const QkPrepareRows& p, int64_t begin, int64_t end) {
@@ -44,13 +21,12 @@ void forward_rows(const QkPrepareRows& p, int64_t begin, int64_t end) {
       if (p.norm) {
         const float* w = weight_of(p, h);
         if (h == first_sharing(p, h)) {
-          const int64_t shared = sharing(p, h) * K;
-          r = 1.0f / __builtin_sqrtf(row_sum_squares(x, shared) / static_cast<float>(shared) + p.eps);
+          r = norm_of(p, x, sharing(p, h));
           rstd_of(p, t, h) = r;
         }
         each_vector(K, [&](int64_t i, int n) {
           const Vec v = load_n(x + i, n) * set1(r);
-          store_n(head + i, w != nullptr ? v * (load_n(w + i, n) + set1(p.weight_offset)) : v, n);
+          store_n(head + i, w != nullptr ? weighted(p, load_n(w + i, n), v) : v, n);
         });
       } else {
         copy_n(head, x, K);
@@ -71,7 +47,7 @@ float weigh(const QkPrepareRows& p, const X* x, float* grad, float* normed, cons
     const Vec v = load_n(x + i, n) * set1(r), g = load_n(grad + i, n);
     store_n(normed + i, v, n);
     if (d_w != nullptr) store_n(d_w + i, fma(g, v, load_n(d_w + i, n)), n);
-    if (w != nullptr) store_n(grad + i, g * (load_n(w + i, n) + set1(p.weight_offset)), n);
+    if (w != nullptr) store_n(grad + i, weighted(p, load_n(w + i, n), g), n);
   });
   return row_dot(grad, normed, p.width);
 }
@@ -104,8 +80,7 @@ void backward_heads(const QkPrepareRows& p, int64_t t, int64_t first, const RowA
     if (p.norm && shared > 1) weighed(h, nullptr);
     if (p.norm)
       each_vector(K, [&](int64_t i, int n) {
-        const Vec centred = fma(load_n(normed + i, n), set1(-mean), load_n(grad + i, n));
-        store_n(grad + i, centred * set1(r), n);
+        store_n(grad + i, centred(load_n(grad + i, n), load_n(normed + i, n), mean, r), n);
       });
     copy_n(static_cast<X*>(p.d_x) + row + h * K, grad, K, p.accumulate);
   }

@@ -5,13 +5,14 @@
 #include <cstring>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
-#include "ops/qk_prepare/isa_qk_prepare.h"
+#include "ops/qk_prepare/call.h"
 
 namespace ingot {
 namespace {
 
-enum In : uint32_t { kQkv, kPositions, kQWeight, kKWeight };
+using namespace qk_prepare_slot;
 
 void infer(const OpCall& call, std::span<TensorMeta> out) {
   const auto& a = call.attr<QkPrepareAttr>();
@@ -56,50 +57,19 @@ std::string print(const void* attr_data) {
                      a.joint, a.weight_offset, a.eps, name_of(a.out));
 }
 
-bool is_16_or_32(DType t) {
-  return t == DType::bf16 || t == DType::f32;
-}
-
-const char* refuse(const OpCall& call) {
-  for (const auto& list : {call.in, call.out, call.d_out})
-    for (const Tensor& t : list)
-      if (t.defined() && t.dtype() != DType::i32 && !is_16_or_32(t.dtype()))
-        return "a type other than f32 and bf16";
-  const auto& a = call.attr<QkPrepareAttr>();
-  return a.head_width > 1024 ? "heads wider than 1024" : nullptr;
-}
-
-QkPrepareRows arguments(const OpCall& call) {
-  const auto& a = call.attr<QkPrepareAttr>();
-  QkPrepareRows p{};
-  p.heads = a.heads, p.kv_heads = a.kv_heads, p.width = a.head_width;
-  p.norm = a.norm, p.joint = a.joint;
-  p.eps = static_cast<float>(a.eps), p.weight_offset = static_cast<float>(a.weight_offset);
-  p.rotary = rotary_table(a.rotary);
-  p.positions = call.in[1].as<int32_t>();
-  p.x = call.in[0].data, p.x_type = call.in[0].dtype();
-  p.weights[0] = call.in[2].as<float>(), p.weights[1] = call.in[3].as<float>();
-  p.rstd = call.out[1].as<float>();
-  p.y_type = a.out;
-  return p;
-}
-
 void forward(const OpCall& call) {
-  QkPrepareRows p = arguments(call);
-  const int64_t rows = call.in[1].dim(0);
+  const QkPrepareRows p = qk_prepare_forward_rows(call);
+  const int64_t rows = call.in[kPositions].dim(0);
   check_positions(p.positions, rows);
-  p.y = call.out[0].data;
   parallel_kernel(rows, 16, INGOT_ISA_CALL(qk_prepare_forward), p);
 }
 
 void backward(const OpCall& call) {
-  QkPrepareRows p = arguments(call);
+  const QkPrepareRows p = qk_prepare_backward_rows(call);
   const auto& a = call.attr<QkPrepareAttr>();
-  const int64_t rows = call.in[1].dim(0), q_width = a.weight_width(0), width = q_width + a.weight_width(1);
-  p.d_y = call.d_out[0].data;
-  p.d_x = call.d_in[0].tensor.data, p.accumulate = call.d_in[0].accumulate;
-  if (call.d_in[0].wanted()) p.x_type = call.d_in[0].tensor.dtype();
-  const bool weights = call.d_in[2].wanted() || call.d_in[3].wanted();
+  const int64_t rows = call.in[kPositions].dim(0), q_width = a.weight_width(0),
+                width = q_width + a.weight_width(1);
+  const bool weights = call.d_in[kQWeight].wanted() || call.d_in[kKWeight].wanted();
   auto* partials = static_cast<float*>(call.scratch);
   parallel_for(parameter_chunks(rows), 1, [&](int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; ++chunk) {
@@ -117,25 +87,64 @@ void backward(const OpCall& call) {
 int64_t scratch_bytes(const OpCall& call) {
   const auto& a = call.attr<QkPrepareAttr>();
   if (!call.in[kQWeight].defined() && !call.in[kKWeight].defined()) return 0;
-  return parameter_chunks(call.in[1].dim(0)) * (a.weight_width(0) + a.weight_width(1)) * 4;
+  return parameter_chunks(call.in[kPositions].dim(0)) * (a.weight_width(0) + a.weight_width(1)) * 4;
+}
+
+/// What forward and backward share; absent tensors become nullptr.
+QkPrepareRows arguments(const OpCall& call) {
+  const auto& a = call.attr<QkPrepareAttr>();
+  QkPrepareRows p{};
+  p.heads = a.heads, p.kv_heads = a.kv_heads, p.width = a.head_width;
+  p.norm = a.norm, p.joint = a.joint;
+  p.eps = static_cast<float>(a.eps), p.weight_offset = static_cast<float>(a.weight_offset);
+  p.rotary = rotary_table(a.rotary);
+  p.positions = device_address<const int32_t>(call.in[kPositions]);
+  p.x = call.in[kQkv].data, p.x_type = call.in[kQkv].dtype();
+  p.weights[0] = device_address<const float>(call.in[kQWeight]);
+  p.weights[1] = device_address<const float>(call.in[kKWeight]);
+  p.rstd = device_address<float>(call.out[1]);
+  p.y_type = a.out;
+  return p;
 }
 
 }  // namespace
 
+const char* refuse_qk_prepare(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  return call.attr<QkPrepareAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
+}
+
+QkPrepareRows qk_prepare_forward_rows(const OpCall& call) {
+  QkPrepareRows p = arguments(call);
+  p.y = call.out[0].data;
+  return p;
+}
+
+QkPrepareRows qk_prepare_backward_rows(const OpCall& call) {
+  QkPrepareRows p = arguments(call);
+  const GradSlot& d_x = call.d_in[kQkv];
+  p.d_y = call.d_out[0].data;
+  p.d_x = d_x.tensor.data, p.accumulate = d_x.accumulate;
+  if (d_x.wanted()) p.x_type = d_x.tensor.dtype();
+  return p;
+}
+
 const Op& qk_prepare_op() {
-  static const Op op{.name = "qk_prepare",
-                     .inputs = {{"qkv"},
-                                {"positions", InputKind::data},
-                                {"q_weight", InputKind::parameter, true},
-                                {"k_weight", InputKind::parameter, true}},
-                     .outputs = {{"qkv"}, {"rstd", false}},
-                     .reads = reads,
-                     .infer = infer,
-                     .cost = cost,
-                     .scratch_bytes = scratch_bytes,
-                     .print = print,
-                     .kernels = {{"cpu", refuse, forward, backward, nullptr}, qk_prepare_reference()},
-                     .axis_rule = {.passes = kElementwise}};
+  static const Op op{
+      .name = "qk_prepare",
+      .inputs = {{"qkv"},
+                 {"positions", InputKind::data},
+                 {"q_weight", InputKind::parameter, true},
+                 {"k_weight", InputKind::parameter, true}},
+      .outputs = {{"qkv"}, {"rstd", false}},
+      .reads = reads,
+      .infer = infer,
+      .cost = cost,
+      .scratch_bytes = scratch_bytes,
+      .print = print,
+      .kernels = with_gpu_kernels(
+          "qk_prepare", {{"cpu", refuse_qk_prepare, forward, backward, nullptr}, qk_prepare_reference()}),
+      .axis_rule = {.passes = kElementwise}};
   return op;
 }
 

@@ -37,6 +37,11 @@ struct QkPrepareAttr {
   int64_t weight_width(int64_t of) const { return head_width * (!joint ? 1 : of == 0 ? heads : kv_heads); }
 };
 
+/// Slots, in order.
+namespace qk_prepare_slot {
+enum In : uint32_t { kQkv, kPositions, kQWeight, kKWeight };
+}  // namespace qk_prepare_slot
+
 /// Weights are absent without the norm, and may be absent with it (plain normalisation).
 Value qk_prepare(Tape& tape, const QkPrepareAttr& attr, const Value& qkv_TW, const Value& positions_T,
                  const Value& q_weight = {}, const Value& k_weight = {});

@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "base/enum.h"
+#include "device/gpu/anywhere.h"
 
 namespace ingot {
 
@@ -62,17 +63,21 @@ const RotaryTable& rotary_table(const RotaryRule& rule);
 /// Error unless every position lies in [0, RotaryTable::kMaxPositions).
 void check_positions(const int32_t* positions, int64_t count);
 
-/// cos and sin, [pairs] each, of one position; rounded once where Real is float.
+/// cos and sin of a position and a pair; rounded once where Real is float.
+template <class Real>
+INGOT_ANYWHERE void rotary_angle(const RotaryTable& table, int32_t position, int64_t pair, Real& cosine,
+                                 Real& sine) {
+  const double* a = table.coarse + position / RotaryTable::kSteps * 2 * table.pairs + pair;
+  const double* b = table.fine + position % RotaryTable::kSteps * 2 * table.pairs + pair;
+  const double as = a[table.pairs], bs = b[table.pairs];
+  cosine = static_cast<Real>(*a * *b - as * bs);
+  sine = static_cast<Real>(as * *b + *a * bs);
+}
+/// cos and sin, [pairs] each, of one position.
 template <class Real>
 inline __attribute__((always_inline)) void rotary_row(const RotaryTable& table, int32_t position,
                                                       Real* cosine, Real* sine) {
-  const double* a = table.coarse + position / RotaryTable::kSteps * 2 * table.pairs;
-  const double* b = table.fine + position % RotaryTable::kSteps * 2 * table.pairs;
-  const double *as = a + table.pairs, *bs = b + table.pairs;
-  for (int64_t i = 0; i < table.pairs; ++i) {
-    cosine[i] = static_cast<Real>(a[i] * b[i] - as[i] * bs[i]);
-    sine[i] = static_cast<Real>(as[i] * b[i] + a[i] * bs[i]);
-  }
+  for (int64_t i = 0; i < table.pairs; ++i) rotary_angle(table, position, i, cosine[i], sine[i]);
 }
 
 }  // namespace ingot
