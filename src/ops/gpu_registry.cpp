@@ -13,6 +13,7 @@ namespace ingot {
   op(activation)          \
   op(add)                 \
   op(add_norm)            \
+  op(attention)           \
   op(embedding)           \
   op(head)                \
   op(linear)              \

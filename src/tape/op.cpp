@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "device/gpu/emulator.h"
 #include "tensor/host_copy.h"
 
 namespace ingot {
@@ -89,8 +90,9 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
   if (p != KernelPolicy::reference)
     if (const Kernel* k = first_that_takes(op, call, device, reasons); k != nullptr) return k;
   if (device_of(device).runs_host_kernels()) {
-    if (!op.communicates()) return &select_kernel(op, call);
-    if (reasons.empty()) return nullptr;
+    const bool takes_host_code = p != KernelPolicy::strict || !emulation().alone;
+    if (!op.communicates() && takes_host_code) return &select_kernel(op, call);
+    if (op.communicates() && reasons.empty()) return nullptr;
   }
   if (p == KernelPolicy::strict)
     throw Error(fmt::format("op '{}' has no kernel on device '{}'{}", op.name, name_of(device),

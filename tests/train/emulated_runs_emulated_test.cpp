@@ -1,5 +1,5 @@
 // Models train on the kernels of GPUs, emulated, with the CPU's bits: gradients of every small model, and
-// whole runs, begun and resumed. Ops without such kernels run on the CPU's.
+// whole runs, begun and resumed. Ops of other models that have no such kernels run on the CPU's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace ingot::test::emulated_runs_emulated_test {
 
-/// Emulated kernels, while this lives.
+/// Emulated kernels, while this lives; `alone`: ops have no others.
 class Emulated {
  public:
-  explicit Emulated(uint64_t seed) { set_emulation({true, seed}); }
+  explicit Emulated(uint64_t seed, bool alone = false) { set_emulation({true, seed, alone}); }
   ~Emulated() { set_emulation({}); }
   Emulated(const Emulated&) = delete;
   Emulated& operator=(const Emulated&) = delete;
@@ -89,12 +89,14 @@ class EmulatedRuns : public ::testing::Test {
 
 TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
   run(DeviceKind::cpu, "cpu");
-  const Emulated emulated(1);
+  const Emulated emulated(1, true);
   const Launches launches;
   run(DeviceKind::sim, "emulated");
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
-  for (const char* kernel : {"product", "add_norm_forward", "activation_forward", "embedding_forward",
-                             "embedding_gradient", "head_statistics", "head_d_logits"})
+  for (const char* kernel :
+       {"product", "add_norm_forward", "activation_forward", "embedding_forward", "embedding_gradient",
+        "head_statistics", "head_d_logits", "qk_prepare_forward", "qk_prepare_backward", "attention_forward",
+        "attention_queries", "attention_keys"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;  // at least once a step
 
   run(DeviceKind::cpu, "cpu-then-emulated", 9);

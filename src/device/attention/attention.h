@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/gpu/anywhere.h"
 
 namespace ingot {
 
@@ -34,14 +35,14 @@ struct AttentionWindow {
   int64_t phase = 0;  ///< used with blocks only
 
   /// First key that token t sees.
-  [[gnu::always_inline]] int64_t first(int64_t t) const {
+  INGOT_ANYWHERE int64_t first(int64_t t) const {
     const int64_t from = size == 0    ? 0
                          : block == 0 ? t - size + 1
                                       : ((t + phase) / block + 1) * block - size - phase;
     return from > 0 ? from : 0;
   }
   /// The tokens below it see key j, where there is a window at all.
-  [[gnu::always_inline]] int64_t end(int64_t j) const {
+  INGOT_ANYWHERE int64_t end(int64_t j) const {
     return block == 0 ? j + size : (j + phase) / block * block + size - phase;
   }
 };
@@ -64,8 +65,8 @@ struct AttentionSpan {
   int64_t key_row = -1;  ///< -1: first_row
   int64_t keys = -1;     ///< -1: past + rows
 
-  [[gnu::always_inline]] int64_t first_key_row() const { return key_row < 0 ? first_row : key_row; }
-  [[gnu::always_inline]] int64_t key_count() const { return keys < 0 ? past + rows : keys; }
+  INGOT_ANYWHERE int64_t first_key_row() const { return key_row < 0 ? first_row : key_row; }
+  INGOT_ANYWHERE int64_t key_count() const { return keys < 0 ? past + rows : keys; }
 };
 
 struct AttentionArgs {
@@ -96,8 +97,8 @@ struct AttentionArgs {
   /// [H], or nullptr: the largest s_ij of each head over the call (-inf without rows)
   float* max_logit = nullptr;
 
-  int64_t values() const { return value_width > 0 ? value_width : width; }
-  [[gnu::always_inline]] AttentionWindow window_of(const AttentionSpan& span) const {
+  INGOT_ANYWHERE int64_t values() const { return value_width > 0 ? value_width : width; }
+  INGOT_ANYWHERE AttentionWindow window_of(const AttentionSpan& span) const {
     return {window, window_block, span.phase};
   }
 };

@@ -1,10 +1,10 @@
 // Small matrix products and copies that the attention kernels share; see simd.h for the rules.
 #pragma once
 #include "device/attention/attention_kernels.h"
+#include "device/attention/attention_rows.h"
 #include "device/simd/reduce.h"
 #include "device/simd/simd.h"
 #include "device/simd/transpose.h"
-#include "device/simd/vmath.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -151,47 +151,6 @@ INGOT_INLINE void write_row(T* y, const float* x, int64_t width) {
   int64_t j = 0;
   for (; j + kLanes <= width; j += kLanes) store(y + j, load(x + j));
   if (j < width) store_tail(y + j, load(x + j), static_cast<int>(width - j));
-}
-
-INGOT_INLINE Vec lane_numbers() {
-  alignas(64) static constexpr float kNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return load(kNumbers);
-}
-
-/// vexp(x), bit for bit, of an x that is at most 44; of a larger one nonsense, which the caller masks. The
-/// power of two takes half of the operations, because n + 64 needs no case apart.
-INGOT_INLINE Vec exp_below(Vec x) {
-  x = max(set1(-104.0f), x);
-  const Vec magic = set1(12582912.0f);
-  const Vec t = fma(x, set1(1.44269504f), magic);
-  const Vec nf = t - magic;
-  Vec r = fma(nf, set1(-0.693359375f), x);
-  r = fma(nf, set1(2.1219444e-4f), r);
-  Vec p = set1(0.001392618359f);
-  p = fma(p, r, set1(0.008363179053f));
-  p = fma(p, r, set1(0.04166655462f));
-  p = fma(p, r, set1(0.1666657699f));
-  p = fma(p, r, set1(0.5f));
-  p = fma(p, r * r, r) + set1(1.0f);
-  const Vec power = as_float(shift_left<23>(as_int(t)) + set1i((127 + 64) << 23));  // 2^(n + 64)
-  return p * power * set1(0x1p-64f);
-}
-
-/// The visible keys of a row within a block: low <= index <= high. Both grow with the row.
-struct Visible {
-  int64_t low, high;
-};
-
-/// Whether all rows of a tile see each of the block's first `keys` keys.
-INGOT_INLINE bool all_visible(Visible first_row, Visible last_row, int64_t keys) {
-  return last_row.low <= 0 && first_row.high >= keys - 1;
-}
-
-/// x where first + lane lies in the visible range, else `hidden`.
-INGOT_INLINE Vec mask_keys(Vec x, int64_t first, Visible keys, Vec hidden) {
-  const Vec index = lane_numbers() + set1(static_cast<float>(first));
-  const Vec below = select(index < set1(static_cast<float>(keys.low)), hidden, x);
-  return select(set1(static_cast<float>(keys.high)) < index, hidden, below);
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -9,7 +9,7 @@ namespace ingot::INGOT_ISA {
 namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
-constexpr int kBlockVecs = kBlock / kLanes;
+constexpr int kBlockVecs = kAttentionBlockVecs;
 constexpr int64_t kTurnedStep = 1;  // channels of turned keys between prefetches
 
 /// A task's scratch. Rows are (query row, head of the group), the head running fastest.
@@ -58,33 +58,16 @@ Buffers make_buffers(const AttentionTask& t) {
   return w;
 }
 
-/// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors
-/// there.
-template <bool kCap, bool kAll>
-INGOT_INLINE float mask_row(const Buffers& w, float* s, int vecs, Visible keys) {
-  const float lowest = -__builtin_inff();
-  const Vec scale = set1(w.args->scale);
-  Vec top = set1(lowest);
-#pragma GCC unroll 4
-  for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
-    Vec x = load(s + v * kLanes) * scale;
-    if (kCap) x = vtanh(x / set1(w.args->softcap)) * set1(w.args->softcap);
-    if (!kAll) x = mask_keys(x, v * kLanes, keys, set1(lowest));
-    store(s + v * kLanes, x);
-    top = max(top, x);
-  }
-  return reduce_max(top);
-}
-
 /// Online softmax of a tile: makes probabilities of scores relative to the rows' new maxima, decays the
 /// sums, and leaves in w.factor what the values summed so far must be multiplied by.
 template <bool kCap, bool kAll>
 INGOT_INLINE void softmax_rows(const Buffers& w, int64_t row0, int64_t rows, int vecs, int64_t key0) {
   const float lowest = -__builtin_inff();
+  const ScoreRule rule{w.args->scale, w.args->softcap};
   float before[16] = {}, base[16] = {};
   for (int64_t i = 0; i < rows; ++i) {
     const Visible visible = kAll ? Visible{} : w.visible(row0 + i, key0);
-    const float top = mask_row<kCap, kAll>(w, w.s + i * kBlock, vecs, visible);
+    const float top = mask_row<kCap, kAll>(rule, w.s + i * kBlock, vecs, visible);
     before[i] = w.largest[row0 + i];
     const float now = before[i] > top ? before[i] : top;
     w.largest[row0 + i] = now;
@@ -93,15 +76,7 @@ INGOT_INLINE void softmax_rows(const Buffers& w, int64_t row0, int64_t rows, int
   for (int i = 0; i < kTileRows; i += kLanes)
     store(w.factor + i, exp_below(load(before + i) - load(base + i)));
   for (int64_t i = 0; i < rows; ++i) {
-    float* s = w.s + i * kBlock;
-    const Vec shift = set1(base[i]);
-    Lanes total = lanes(0.0f);
-#pragma GCC unroll 4
-    for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
-      const Vec p = exp_below(load(s + v * kLanes) - shift);
-      store(s + v * kLanes, p);
-      total.v[v % kLaneVecs] = total.v[v % kLaneVecs] + p;
-    }
+    const Lanes total = exp_row<kAll>(w.s + i * kBlock, vecs, base[i]);
     const Vec decay = set1(w.factor[i]);
     float* sum = w.sum + (row0 + i) * kVirtualLanes;
     for (int v = 0; v < kLaneVecs; ++v)

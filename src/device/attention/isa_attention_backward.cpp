@@ -10,7 +10,7 @@ namespace ingot::INGOT_ISA {
 namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
-constexpr int kBlockVecs = kBlock / kLanes;
+constexpr int kBlockVecs = kAttentionBlockVecs;
 
 /// A range of the span's rows and its scratch. Rows are (query row, head of the group), the head running
 /// fastest; past is that of the range.
@@ -96,22 +96,14 @@ void load_block(const Buffers& w, int64_t block, int64_t keys) {
 /// p: scores in, probabilities out. d_s: dO V^T in, gradients of the unscaled scores out. Beyond vecs: 0.
 /// kAll: every key is seen, all vectors there.
 template <bool kCap, bool kAll>
-INGOT_INLINE void gradient_row(const Buffers& w, float* p, float* d_s, int vecs, Visible keys, float lse,
+INGOT_INLINE void gradient_row(const ScoreRule& rule, float* p, float* d_s, int vecs, Visible keys, float lse,
                                float delta) {
-  const Vec scale = set1(w.args->scale);
 #pragma GCC unroll 4
   for (int v = 0; v < (kAll ? kBlockVecs : vecs); ++v) {
-    Vec x = load(p + v * kLanes) * scale;
-    Vec slope = scale;
-    if (kCap) {
-      const Vec t = vtanh(x / set1(w.args->softcap));
-      x = t * set1(w.args->softcap);
-      slope = slope * (set1(1.0f) - t * t);
-    }
-    Vec prob = exp_below(x - set1(lse));
-    if (!kAll) prob = mask_keys(prob, v * kLanes, keys, zero());
-    store(p + v * kLanes, prob);
-    store(d_s + v * kLanes, prob * (load(d_s + v * kLanes) - set1(delta)) * slope);
+    const ProbabilityGradients g = gradients_of<kCap, kAll>(
+        rule, load(p + v * kLanes), load(d_s + v * kLanes), v * kLanes, keys, lse, delta);
+    store(p + v * kLanes, g.p);
+    store(d_s + v * kLanes, g.d_s);
   }
   for (int v = vecs; !kAll && v < kBlockVecs; ++v) {
     store(p + v * kLanes, zero());
@@ -122,8 +114,9 @@ INGOT_INLINE void gradient_row(const Buffers& w, float* p, float* d_s, int vecs,
 template <bool kCap, bool kAll>
 INGOT_INLINE void gradient_rows(const Buffers& w, float* p, float* d_s, int64_t row, int64_t rows, int vecs,
                                 int64_t key0) {
+  const ScoreRule rule{w.args->scale, w.args->softcap};
   for (int64_t j = 0; j < rows; ++j)
-    gradient_row<kCap, kAll>(w, p + j * kBlock, d_s + j * kBlock, vecs,
+    gradient_row<kCap, kAll>(rule, p + j * kBlock, d_s + j * kBlock, vecs,
                              kAll ? Visible{} : w.visible(row + j, key0), w.lse[row + j], w.delta[row + j]);
 }
 

@@ -42,8 +42,10 @@ Emulation emulation_of_environment() {
   Emulation emulation{.on = true};
   const char* const end = text + std::strlen(text);
   const auto [at, error] = std::from_chars(text, end, emulation.seed);
-  if (error == std::errc() && at == end && at != text) return emulation;
-  throw Error(fmt::format("INGOT_EMULATE is '{}', expected a seed", text), "for example INGOT_EMULATE=1");
+  emulation.alone = std::string_view(at) == ",alone";
+  if (error == std::errc() && at != text && (at == end || emulation.alone)) return emulation;
+  throw Error(fmt::format("INGOT_EMULATE is '{}', expected a seed, or SEED,alone", text),
+              "for example INGOT_EMULATE=1");
 }
 
 Emulation& chosen_emulation() {

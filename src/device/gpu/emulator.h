@@ -16,11 +16,13 @@
 namespace ingot {
 
 /// Whether the simulated device takes the GPU's kernels, emulated, before the CPU's (ops/gpu_registry.h), and
-/// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed, or off
-/// where it is not set. Error where it is another text.
+/// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed or
+/// "SEED,alone", or off where it is not set. Error where it is another text.
 struct Emulation {
   bool on = false;
   uint64_t seed = 0;
+  bool alone =
+      false;  ///< the policy strict takes no other kernel there, as on a GPU, which runs no host code
 };
 Emulation emulation();
 void set_emulation(const Emulation& emulation);

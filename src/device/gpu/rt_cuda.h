@@ -53,6 +53,15 @@ INGOT_INLINE void store4(uint16_t* to, const uint16_t (&from)[4]) {
   *reinterpret_cast<ushort4*>(to) = {from[0], from[1], from[2], from[3]};
 }
 
+INGOT_INLINE void raise_to(float* to, float x) {
+  if (x != x) return;
+  const int bits = __float_as_int(x);
+  if (bits >= 0)  // floats compare as integers do, negative ones the other way
+    atomicMax(reinterpret_cast<int*>(to), bits);
+  else
+    atomicMin(reinterpret_cast<unsigned*>(to), static_cast<unsigned>(bits));
+}
+
 INGOT_INLINE float add_rn(float a, float b) {
   return __fadd_rn(a, b);
 }

@@ -67,6 +67,10 @@ inline void store4(uint16_t* to, const uint16_t (&from)[4],
   std::memcpy(to, from, sizeof(from));
 }
 
+INGOT_INLINE void raise_to(float* to, float x) {
+  if (x > *to) *to = x;
+}
+
 INGOT_INLINE float add_rn(float a, float b) {
   return a + b;
 }

@@ -79,6 +79,15 @@ INGOT_INLINE void store4(uint16_t* to, const uint16_t (&from)[4]) {
   *reinterpret_cast<FourHalves*>(to) = {{from[0], from[1], from[2], from[3]}};
 }
 
+INGOT_INLINE void raise_to(float* to, float x) {
+  if (x != x) return;
+  const int bits = __builtin_bit_cast(int, x);
+  if (bits >= 0)  // floats compare as integers do, negative ones the other way
+    __atomic_fetch_max(reinterpret_cast<int*>(to), bits, __ATOMIC_RELAXED);
+  else
+    __atomic_fetch_min(reinterpret_cast<unsigned*>(to), static_cast<unsigned>(bits), __ATOMIC_RELAXED);
+}
+
 INGOT_INLINE float add_rn(float a, float b) {
   return a + b;
 }

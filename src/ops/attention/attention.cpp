@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "ops/attention/attention.h"
+#include "ops/attention/call.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/sequence/sequence_store.h"
 
 namespace ingot {
@@ -57,34 +59,6 @@ std::string print(const void* attr_data) {
 
 static_assert(kAttentionBlock == SequenceState::kPageTokens);
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
-  const auto& a = call.attr<AttentionAttr>();
-  return std::max(a.head_width, a.values()) > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
-}
-
-/// Everything but the spans. q, k and v are columns of the packed rows.
-AttentionArgs arguments(const OpCall& call) {
-  const auto& a = call.attr<AttentionAttr>();
-  const Tensor& qkv = call.in[0];
-  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
-  AttentionArgs args;
-  args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width, args.value_width = a.values();
-  args.scale = static_cast<float>(a.score_scale());
-  args.window = a.window, args.window_block = a.window_block;
-  args.softcap = static_cast<float>(a.softcap);
-  args.type = args.o_type = qkv.dtype();
-  auto* first = static_cast<std::byte*>(qkv.data);
-  args.q = first;
-  args.k = first + a.heads * a.head_width * size;
-  args.v = first + (a.heads + a.kv_heads) * a.head_width * size;
-  args.q_stride = args.k_stride = args.v_stride = width;
-  args.o = call.out[0].data;
-  args.o_stride = a.heads * a.values();
-  args.lse = call.out[1].as<float>();
-  return args;
-}
-
 /// Spans whose keys lie in the call's rows, and spans whose keys lie in pages (this call's included, once
 /// appended). One per thread is kept: a call should not ask for memory.
 struct SpanLists {
@@ -132,7 +106,7 @@ void forward(const OpCall& call) {
   const SpanLists& lists = SpanLists::of(a, call.in[0]);
   auto* max_logit = call.out[2].as<float>();
   std::vector<float> second(static_cast<size_t>(a.heads));
-  AttentionArgs args = arguments(call);
+  AttentionArgs args = attention_arguments(call);
   args.spans = lists.in_place.data(), args.span_count = static_cast<int64_t>(lists.in_place.size());
   args.max_logit = max_logit;
   if (!lists.in_place.empty() || lists.paged.empty()) attention_forward(args);
@@ -159,17 +133,9 @@ void backward(const OpCall& call) {
   // The kernel overwrites; a second consumer of qkv is rare enough for a buffer of its own.
   std::vector<std::byte> buffer(slot.accumulate ? static_cast<size_t>(qkv.bytes()) : 0);
   auto* d_qkv = slot.accumulate ? buffer.data() : static_cast<std::byte*>(slot.tensor.data);
-  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
-  AttentionBackwardArgs args;
-  args.forward = arguments(call);
+  AttentionBackwardArgs args = attention_backward_arguments(call, d_qkv);
   args.forward.spans = lists.in_place.data(),
   args.forward.span_count = static_cast<int64_t>(lists.in_place.size());
-  args.d_o = call.d_out[0].data, args.d_o_stride = a.heads * a.values();
-  args.d_type = qkv.dtype();
-  args.d_q = d_qkv;
-  args.d_k = d_qkv + a.heads * a.head_width * size;
-  args.d_v = d_qkv + (a.heads + a.kv_heads) * a.head_width * size;
-  args.d_q_stride = args.d_k_stride = args.d_v_stride = width;
   attention_backward(args);
   if (slot.accumulate)
     copy_tensor(slot.tensor.data, slot.tensor.dtype(), d_qkv, qkv.dtype(), qkv.numel(), true);
@@ -177,16 +143,60 @@ void backward(const OpCall& call) {
 
 }  // namespace
 
+const char* refuse_attention(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  const auto& a = call.attr<AttentionAttr>();
+  return std::max(a.head_width, a.values()) > kAttentionMaxWidth ? "heads wider than 1024" : nullptr;
+}
+
+AttentionArgs attention_arguments(const OpCall& call) {
+  const auto& a = call.attr<AttentionAttr>();
+  const Tensor& qkv = call.in[0];
+  const int64_t size = size_of(qkv.dtype()), width = a.packed_width();
+  AttentionArgs args;
+  args.heads = a.heads, args.kv_heads = a.kv_heads, args.width = a.head_width, args.value_width = a.values();
+  args.scale = static_cast<float>(a.score_scale());
+  args.window = a.window, args.window_block = a.window_block;
+  args.softcap = static_cast<float>(a.softcap);
+  args.type = args.o_type = qkv.dtype();
+  auto* first = static_cast<std::byte*>(qkv.data);
+  args.q = first;
+  args.k = first + a.heads * a.head_width * size;
+  args.v = first + (a.heads + a.kv_heads) * a.head_width * size;
+  args.q_stride = args.k_stride = args.v_stride = width;
+  args.o = call.out[0].data;
+  args.o_stride = a.heads * a.values();
+  args.lse = device_address<float>(call.out[1]);
+  return args;
+}
+
+AttentionBackwardArgs attention_backward_arguments(const OpCall& call, void* d_qkv) {
+  const auto& a = call.attr<AttentionAttr>();
+  const DType type = call.in[0].dtype();
+  auto* const first = static_cast<std::byte*>(d_qkv);
+  AttentionBackwardArgs args;
+  args.forward = attention_arguments(call);
+  args.d_o = call.d_out[0].data, args.d_o_stride = a.heads * a.values();
+  args.d_type = type;
+  args.d_q = first;
+  args.d_k = first + a.heads * a.head_width * size_of(type);
+  args.d_v = first + (a.heads + a.kv_heads) * a.head_width * size_of(type);
+  args.d_q_stride = args.d_k_stride = args.d_v_stride = a.packed_width();
+  return args;
+}
+
 const Op& attention_op() {
-  static const Op op{.name = "attention",
-                     .inputs = {{"qkv"}},
-                     .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
-                     .reads = always<BackwardReads{.input_in = 0b1, .input_out = 0b11}>,
-                     .infer = infer,
-                     .cost = cost,
-                     .print = print,
-                     .kernels = {{"cpu", refuse, forward, backward, nullptr}, attention_reference()},
-                     .axis_rule = {.passes = kHeadwise, .along_sequence = true}};
+  static const Op op{
+      .name = "attention",
+      .inputs = {{"qkv"}},
+      .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
+      .reads = always<BackwardReads{.input_in = 0b1, .input_out = 0b11}>,
+      .infer = infer,
+      .cost = cost,
+      .print = print,
+      .kernels = with_gpu_kernels(
+          "attention", {{"cpu", refuse_attention, forward, backward, nullptr}, attention_reference()}),
+      .axis_rule = {.passes = kHeadwise, .along_sequence = true}};
   return op;
 }
 
