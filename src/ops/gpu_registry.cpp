@@ -17,6 +17,7 @@ namespace ingot {
   op(embedding)           \
   op(head)                \
   op(linear)              \
+  op(mix)                 \
   op(qk_prepare)
 // clang-format on
 

@@ -11,7 +11,8 @@ struct MixRows {
   int64_t width, first;
   const void *a, *b;  ///< b: nullptr adds nothing
   DType a_type, b_type;
-  float alpha, beta;
+  const float *alpha, *beta;  ///< nullptr: factor, and 1
+  float factor;
   void* y;       ///< forward only
   DType y_type;  ///< of y and d_y
   const void* d_y;

@@ -3,7 +3,8 @@
 #include "ops/mix/mix.h"
 
 #include "ops/common.h"
-#include "ops/mix/isa_mix.h"
+#include "ops/gpu_registry.h"
+#include "ops/mix/call.h"
 #include "ops/parameter_chunks.h"
 
 namespace ingot {
@@ -46,24 +47,22 @@ std::string print(const void* attr_data) {
 
 constexpr int64_t kElements = 1 << 15;  // per piece of work
 
-float scalar(const Tensor& t, double otherwise) {
-  return t.defined() ? *t.as<float>() : static_cast<float>(otherwise);
-}
-
 /// What forward and backward share; absent tensors become nullptr.
 MixRows arguments(const OpCall& call, int64_t width) {
+  const auto& attr = call.attr<MixAttr>();
   MixRows p{};
-  p.width = width, p.first = call.attr<MixAttr>().first;
+  p.width = width, p.first = attr.first;
   p.a = call.in[kA].data, p.a_type = call.in[kA].dtype();
   p.b = call.in[kB].data, p.b_type = call.in[kB].dtype();
-  p.alpha = scalar(call.in[kAlpha], call.attr<MixAttr>().factor), p.beta = scalar(call.in[kBeta], 1);
-  p.y_type = call.attr<MixAttr>().out;
+  p.alpha = device_address<const float>(call.in[kAlpha]),
+  p.beta = device_address<const float>(call.in[kBeta]);
+  p.factor = static_cast<float>(attr.factor);
+  p.y_type = attr.out;
   return p;
 }
 
 void forward(const OpCall& call) {
-  MixRows p = arguments(call, call.out[0].dim(1));
-  p.y = call.out[0].data;
+  const MixRows p = mix_forward_rows(call);
   parallel_kernel(call.out[0].dim(0), row_grain(p.width, kElements), INGOT_ISA_CALL(mix_forward), p);
 }
 
@@ -80,14 +79,9 @@ void scalar_gradients(const OpCall& call, const MixRows& p, int64_t rows) {
 
 void backward_input(const OpCall& call) {
   const int64_t rows = call.d_out[0].dim(0);
-  MixRows p = arguments(call, call.d_out[0].dim(1));
-  p.d_y = call.d_out[0].data;
-  if (call.d_in[kAlpha].wanted() || call.d_in[kBeta].wanted()) scalar_gradients(call, p, rows);
-  const GradSlot &d_a = call.d_in[kA], &d_b = call.d_in[kB];
-  p.d_a = d_a.tensor.data, p.accumulate_a = d_a.accumulate;
-  p.d_b = d_b.tensor.data, p.accumulate_b = d_b.accumulate;
-  if (d_a.wanted()) p.a_type = d_a.tensor.dtype();
-  if (d_b.wanted()) p.b_type = d_b.tensor.dtype();
+  if (call.d_in[kAlpha].wanted() || call.d_in[kBeta].wanted())
+    scalar_gradients(call, mix_scalar_rows(call), rows);
+  const MixRows p = mix_backward_rows(call);
   parallel_kernel(rows, row_grain(p.width, kElements), INGOT_ISA_CALL(mix_backward), p);
 }
 
@@ -98,6 +92,28 @@ int64_t scratch_bytes(const OpCall& call) {
 }
 
 }  // namespace
+
+MixRows mix_forward_rows(const OpCall& call) {
+  MixRows p = arguments(call, call.out[0].dim(1));
+  p.y = call.out[0].data;
+  return p;
+}
+
+MixRows mix_scalar_rows(const OpCall& call) {
+  MixRows p = arguments(call, call.d_out[0].dim(1));
+  p.d_y = call.d_out[0].data;
+  return p;
+}
+
+MixRows mix_backward_rows(const OpCall& call) {
+  MixRows p = mix_scalar_rows(call);
+  const GradSlot &d_a = call.d_in[kA], &d_b = call.d_in[kB];
+  p.d_a = d_a.tensor.data, p.accumulate_a = d_a.accumulate;
+  p.d_b = d_b.tensor.data, p.accumulate_b = d_b.accumulate;
+  if (d_a.wanted()) p.a_type = d_a.tensor.dtype();
+  if (d_b.wanted()) p.b_type = d_b.tensor.dtype();
+  return p;
+}
 
 const Op& mix_op() {
   static const Op op{
@@ -112,7 +128,8 @@ const Op& mix_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse_other_floats, forward, backward_input, nullptr}, mix_reference()},
+      .kernels = with_gpu_kernels(
+          "mix", {{"cpu", refuse_other_floats, forward, backward_input, nullptr}, mix_reference()}),
       .axis_rule = {.passes = kElementwise}};
   return op;
 }
