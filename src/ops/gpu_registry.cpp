@@ -15,10 +15,13 @@ namespace ingot {
   op(add_norm)            \
   op(attention)           \
   op(embedding)           \
+  op(grouped_linear)      \
   op(head)                \
   op(linear)              \
   op(mix)                 \
-  op(qk_prepare)
+  op(permute)             \
+  op(qk_prepare)          \
+  op(unpermute)
 // clang-format on
 
 #define INGOT_DECLARE_KERNEL(name) Kernel name##_gpu();

@@ -19,6 +19,20 @@ struct GpuProduct {
 };
 INGOT_GPU_KERNEL(void, launch_product, (GpuStream stream, const GpuProduct& product));
 
+/// Products of groups of rows, e of the rows offsets[e] .. offsets[e + 1] (on the device), each at most the
+/// whole's; rows from offsets[groups] on are neither read nor written.
+struct GpuGroupedProduct {
+  GpuProduct product;
+  const int32_t* offsets = nullptr;  ///< [groups + 1], ascending, from 0
+  int64_t groups = 0, stride = 0;
+};
+/// C[r] = A[r] B_e for the rows r of group e: product.m counts the rows that there may be, and B's are
+/// `stride` apart.
+INGOT_GPU_KERNEL(void, launch_grouped_rows, (GpuStream stream, const GpuGroupedProduct& product));
+/// C_e = the sum over the rows r of group e of A's column r by B's row r: product.k is not looked at, and C's
+/// are `stride` apart. A group without rows gets 0, or keeps C.
+INGOT_GPU_KERNEL(void, launch_grouped_depth, (GpuStream stream, const GpuGroupedProduct& product));
+
 /// to[j] (+)= the sum over rows of x[r * stride + j]: chunks of `chunk` rows, then their sums in order.
 struct GpuColumnSums {
   const float* x = nullptr;

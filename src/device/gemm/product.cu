@@ -1,70 +1,53 @@
-// The exact product on a GPU: blocks of 64 x 64 outputs, 16 outputs a thread, 16 of k at a time through
-// shared memory. No output's chain is cut.
-#include "device/gemm/gpu_product.h"
-#include "device/gpu/rt.h"
+// The exact products on a GPU, by blocks of product_block.h, and sums of columns.
+#include "device/gemm/product_block.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
-
-constexpr int kTile = 64, kStepK = 16, kSide = 16, kEach = kTile / kSide;
-constexpr int kProductThreads = kSide * kSide;
-
-/// [k][row or column]; the padding keeps stores of neighbours in other banks.
-struct ProductTile {
-  float x[kStepK][kTile + 1];
-};
-
-/// Loads elements (first + i, k + kk) for i < kTile and kk < kStepK of a matrix of `count` rows; what does
-/// not exist stays as it is, and no chain reads it.
-INGOT_INLINE void load_tile(ProductTile& tile, const float* from, int64_t row, int64_t column, int64_t first,
-                            int64_t count, int64_t k, int64_t depth) {
-  for (int e = static_cast<int>(thread_index()); e < kTile * kStepK; e += kProductThreads) {
-    // Neighbours read what lies beside each other.
-    const int i = column == 1 ? e / kStepK : e % kTile, kk = column == 1 ? e % kStepK : e / kTile;
-    if (first + i < count && k + kk < depth) tile.x[kk][i] = from[(first + i) * row + (k + kk) * column];
-  }
-}
 
 INGOT_KERNEL(kProductThreads)
 product_kernel(const GpuProduct p) {
   INGOT_SHARED(ProductTile, a);
   INGOT_SHARED(ProductTile, b);
-  const int64_t column_blocks = (p.n + kTile - 1) / kTile;
-  const int64_t first_row = block_index() / column_blocks * kTile,
-                first_column = block_index() % column_blocks * kTile;
-  const int thread_row = static_cast<int>(thread_index()) / kSide,
-            thread_column = static_cast<int>(thread_index()) % kSide;
-  float sum[kEach][kEach];
-  INGOT_UNROLL
-  for (int r = 0; r < kEach; ++r) INGOT_UNROLL
-  for (int c = 0; c < kEach; ++c) {
-    const int64_t i = first_row + thread_row + r * kSide, j = first_column + thread_column + c * kSide;
-    sum[r][c] = p.accumulate && i < p.m && j < p.n ? p.c[i * p.c_row + j] : 0.0f;
+  product_block(p, block_index(), a, b);
+}
+
+/// The group that tile number `tile` of all groups' rows belongs to, -1 for none; `tile` becomes its number
+/// there.
+INGOT_INLINE int64_t group_of_tile(const GpuGroupedProduct& g, int64_t& tile) {
+  for (int64_t e = 0; e < g.groups; ++e) {
+    const int64_t tiles = (int64_t{g.offsets[e + 1]} - g.offsets[e] + kTile - 1) / kTile;
+    if (tile < tiles) return e;
+    tile -= tiles;
   }
-  for (int64_t k = 0; k < p.k; k += kStepK) {
-    load_tile(a, p.a, p.a_row, p.a_k, first_row, p.m, k, p.k);
-    load_tile(b, p.b, p.b_column, p.b_k, first_column, p.n, k, p.k);
-    sync_threads();
-    const int depth = p.k - k < kStepK ? static_cast<int>(p.k - k) : kStepK;
-    for (int kk = 0; kk < depth; ++kk) {
-      float row[kEach], column[kEach];
-      INGOT_UNROLL
-      for (int r = 0; r < kEach; ++r) row[r] = a.x[kk][thread_row + r * kSide];
-      INGOT_UNROLL
-      for (int c = 0; c < kEach; ++c) column[c] = b.x[kk][thread_column + c * kSide];
-      INGOT_UNROLL
-      for (int r = 0; r < kEach; ++r) INGOT_UNROLL
-      for (int c = 0; c < kEach; ++c) sum[r][c] = fma_rn(row[r], column[c], sum[r][c]);
-    }
-    sync_threads();
-  }
-  INGOT_UNROLL
-  for (int r = 0; r < kEach; ++r) INGOT_UNROLL
-  for (int c = 0; c < kEach; ++c) {
-    const int64_t i = first_row + thread_row + r * kSide, j = first_column + thread_column + c * kSide;
-    if (i >= p.m || j >= p.n) continue;
-    p.c[i * p.c_row + j] = p.bias != nullptr ? add_rn(sum[r][c], p.bias[j]) : sum[r][c];
-  }
+  return -1;
+}
+
+/// Blocks count the tiles of the first group's rows, of the second's, ...; those beyond the last do nothing.
+INGOT_KERNEL(kProductThreads)
+grouped_rows_kernel(const GpuGroupedProduct g) {
+  INGOT_SHARED(ProductTile, a);
+  INGOT_SHARED(ProductTile, b);
+  GpuProduct p = g.product;
+  const int64_t columns = column_blocks(p);
+  int64_t tile = block_index() / columns;
+  const int64_t e = group_of_tile(g, tile);
+  if (e < 0) return;
+  const int64_t first = g.offsets[e];
+  p.m = g.offsets[e + 1] - first;
+  p.a += first * p.a_row, p.b += e * g.stride, p.c += first * p.c_row;
+  product_block(p, tile * columns + block_index() % columns, a, b);
+}
+
+INGOT_KERNEL(kProductThreads)
+grouped_depth_kernel(const GpuGroupedProduct g) {
+  INGOT_SHARED(ProductTile, a);
+  INGOT_SHARED(ProductTile, b);
+  GpuProduct p = g.product;
+  const int64_t blocks = (p.m + kTile - 1) / kTile * column_blocks(p), e = block_index() / blocks,
+                first = g.offsets[e];
+  p.k = g.offsets[e + 1] - first;
+  p.a += first * p.a_k, p.b += first * p.b_k, p.c += e * g.stride;
+  product_block(p, block_index() % blocks, a, b);
 }
 
 constexpr int kSumColumns = 16, kSumChunks = 16;
@@ -103,6 +86,18 @@ column_sums_kernel(const GpuColumnSums s) {
 void launch_product(GpuStream stream, const GpuProduct& p) {
   const int64_t blocks = (p.m + kTile - 1) / kTile * ((p.n + kTile - 1) / kTile);
   launch("product", product_kernel, {blocks, kProductThreads}, stream, p);
+}
+
+void launch_grouped_rows(GpuStream stream, const GpuGroupedProduct& g) {
+  // A group may leave one tile half empty.
+  const int64_t tiles = g.product.m / kTile + g.groups, columns = (g.product.n + kTile - 1) / kTile;
+  launch("grouped_rows", grouped_rows_kernel, {g.product.m > 0 ? tiles * columns : 0, kProductThreads},
+         stream, g);
+}
+
+void launch_grouped_depth(GpuStream stream, const GpuGroupedProduct& g) {
+  const int64_t blocks = (g.product.m + kTile - 1) / kTile * ((g.product.n + kTile - 1) / kTile);
+  launch("grouped_depth", grouped_depth_kernel, {g.groups * blocks, kProductThreads}, stream, g);
 }
 
 void launch_column_sums(GpuStream stream, const GpuColumnSums& sums) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/dtype.h"
 #include "device/gpu/launch.h"
+#include "device/simd/row_functions.h"
 
 namespace ingot {
 
@@ -15,5 +16,9 @@ struct GpuArrayCopy {
   bool accumulate;
 };
 INGOT_GPU_KERNEL(void, launch_array_copy, (GpuStream stream, const GpuArrayCopy& copy));
+
+/// gather_rows() of the rows before *end, a number on the device, at most `rows`; nullptr: all of them.
+INGOT_GPU_KERNEL(void, launch_gather,
+                 (GpuStream stream, const GatherArgs& args, int64_t rows, const int32_t* end));
 
 }  // namespace ingot

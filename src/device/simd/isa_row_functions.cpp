@@ -1,7 +1,6 @@
 // See row_functions.h.
-#include "device/simd/loops.h"
+#include "device/simd/gather.h"
 #include "device/simd/prefetch.h"
-#include "device/simd/row_functions.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
@@ -33,15 +32,12 @@ void gather(const GatherArgs& a, int64_t begin, int64_t end) {
         if (index[j] >= 0) prefetch_range(static_cast<const From*>(a.from) + index[j] * a.width, from_bytes);
       prefetch_range(to + ahead * a.width, to_bytes);
     }
-    if (a.k == 1 && index[0] >= 0) {
+    if (is_copy(a, index)) {
       copy_n(to, static_cast<const From*>(a.from) + index[0] * a.width, a.width, a.accumulate);
       continue;
     }
     each_vector(a.width, [&](int64_t i, int n) {
-      Vec sum = zero();
-      for (int64_t j = 0; j < a.k; ++j)
-        if (index[j] >= 0) sum = sum + load_n(static_cast<const From*>(a.from) + index[j] * a.width + i, n);
-      put_n(to + i, sum, n, a.accumulate);
+      put_n(to + i, gathered_sum<From>(a, index, i, n), n, a.accumulate);
     });
   }
 }

@@ -5,6 +5,7 @@
 #include "device/gemm/gemm.h"
 #include "device/memory/scratch.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/weight_operand.h"
 
 namespace ingot {
@@ -96,27 +97,28 @@ const char* refuse(const OpCall& call) {
 }  // namespace
 
 const Op& grouped_linear_op() {
-  static const Op op{.name = "grouped_linear",
-                     .inputs = {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
-                     .outputs = {{"y"}},
-                     .reads = always<BackwardReads{.input_in = slot_bit(1) | slot_bit(2),
-                                                   .weight_in = slot_bit(0) | slot_bit(2)}>,
-                     .infer = infer,
-                     .cost = cost,
-                     .scratch_bytes = product_scratch_bytes,
-                     .print = print,
-                     .kernels = {{"cpu",
-                                  refuse,
-                                  forward,
-                                  backward_input,
-                                  backward_weight,
-                                  {.rounded = slot_bit(1), .packed = slot_bit(1)}},
-                                 grouped_linear_reference()},
-                     .live_rows = live_rows,
-                     .axis_rule = {.passes = kRowwise,
-                                   .sharded = {{1, 0, {AxisType::shards, AxisType::shards}},
-                                               {1, 1, {AxisType::shared, AxisType::shards}},
-                                               {1, 2, {AxisType::shards, AxisType::partial}}}}};
+  static const Op op{
+      .name = "grouped_linear",
+      .inputs = {{"x"}, {"weight", InputKind::weight}, {"offsets", InputKind::data}},
+      .outputs = {{"y"}},
+      .reads = always<BackwardReads{.input_in = slot_bit(1) | slot_bit(2),
+                                    .weight_in = slot_bit(0) | slot_bit(2)}>,
+      .infer = infer,
+      .cost = cost,
+      .scratch_bytes = product_scratch_bytes,
+      .print = print,
+      .kernels = with_gpu_kernels("grouped_linear", {{"cpu",
+                                                      refuse,
+                                                      forward,
+                                                      backward_input,
+                                                      backward_weight,
+                                                      {.rounded = slot_bit(1), .packed = slot_bit(1)}},
+                                                     grouped_linear_reference()}),
+      .live_rows = live_rows,
+      .axis_rule = {.passes = kRowwise,
+                    .sharded = {{1, 0, {AxisType::shards, AxisType::shards}},
+                                {1, 1, {AxisType::shared, AxisType::shards}},
+                                {1, 2, {AxisType::shards, AxisType::partial}}}}};
   return op;
 }
 

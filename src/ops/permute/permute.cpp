@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 
 namespace ingot {
 namespace {
@@ -94,12 +95,6 @@ void backward_input(const OpCall& call) {
   }
 }
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
-  if (call.in[1].defined() && call.in[1].dtype() != DType::f32) return "choice weights other than f32";
-  return nullptr;
-}
-
 void forward_back(const OpCall& call) {
   gather_tensor_rows({call.out[0], false}, call.in[0], call.in[1].as<int32_t>(), call.in[1].dim(1));
 }
@@ -113,6 +108,12 @@ void backward_back(const OpCall& call) {
 }
 
 }  // namespace
+
+const char* refuse_permute(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  if (call.in[1].defined() && call.in[1].dtype() != DType::f32) return "choice weights other than f32";
+  return nullptr;
+}
 
 void build_row_map(const OpCall& call) {
   const auto& [first, experts, bound, pad, capacity, expected] = call.attr<PermuteAttr>();
@@ -154,7 +155,8 @@ const Op& permute_op() {
       .infer = infer,
       .cost = cost,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, permute_reference()},
+      .kernels = with_gpu_kernels(
+          "permute", {{"cpu", refuse_permute, forward, backward_input, nullptr}, permute_reference()}),
       .live_rows = live_rows,
       .axis_rule = {
           .passes = kRowwise, .on = AxisRule::On::experts, .change = {AxisType::shared, AxisType::shards}}};
@@ -173,7 +175,9 @@ const Op& unpermute_op() {
       .infer = infer_back,
       .cost = cost_back,
       .print = print_back,
-      .kernels = {{"cpu", refuse_other_floats, forward_back, backward_back, nullptr}, unpermute_reference()},
+      .kernels = with_gpu_kernels(
+          "unpermute",
+          {{"cpu", refuse_other_floats, forward_back, backward_back, nullptr}, unpermute_reference()}),
       .live_rows = live_rows_back,
       .axis_rule = {
           .passes = kSummable, .on = AxisRule::On::values, .change = {AxisType::shards, AxisType::partial}}};

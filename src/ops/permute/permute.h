@@ -54,6 +54,9 @@ Kernel permute_reference();
 const Op& unpermute_op();
 Kernel unpermute_reference();
 
+/// The reason why fast kernels of permute do not take the call, or nullptr.
+const char* refuse_permute(const OpCall& call);
+
 /// Fills offsets [E+1], token_R and row_TK of permute's forward from ids_TK, for both kernels. An id that is
 /// no expert of the model's is a bug of the caller.
 void build_row_map(const OpCall& call);

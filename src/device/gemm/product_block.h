@@ -1,0 +1,71 @@
+// One block's work on the exact product on a GPU: 64 x 64 outputs, 16 outputs a thread, 16 of k at a time
+// through shared memory. No output's chain is cut. For *.cu.
+#pragma once
+#include "device/gemm/gpu_product.h"
+#include "device/gpu/rt.h"
+
+namespace ingot::INGOT_ISA {
+
+constexpr int kTile = 64, kStepK = 16, kSide = 16, kEach = kTile / kSide;
+constexpr int kProductThreads = kSide * kSide;
+
+/// [k][row or column]; the padding keeps stores of neighbours in other banks.
+struct ProductTile {
+  float x[kStepK][kTile + 1];
+};
+
+/// Loads elements (first + i, k + kk) for i < kTile and kk < kStepK of a matrix of `count` rows; what does
+/// not exist stays as it is, and no chain reads it.
+INGOT_INLINE void load_tile(ProductTile& tile, const float* from, int64_t row, int64_t column, int64_t first,
+                            int64_t count, int64_t k, int64_t depth) {
+  for (int e = static_cast<int>(thread_index()); e < kTile * kStepK; e += kProductThreads) {
+    // Neighbours read what lies beside each other.
+    const int i = column == 1 ? e / kStepK : e % kTile, kk = column == 1 ? e % kStepK : e / kTile;
+    if (first + i < count && k + kk < depth) tile.x[kk][i] = from[(first + i) * row + (k + kk) * column];
+  }
+}
+
+/// Blocks of outputs beside each other.
+INGOT_DEVICE_CODE inline int64_t column_blocks(const GpuProduct& p) {
+  return (p.n + kTile - 1) / kTile;
+}
+
+/// Output block number `block` of those that lie row by row; every thread of the block comes here.
+INGOT_INLINE void product_block(const GpuProduct& p, int64_t block, ProductTile& a, ProductTile& b) {
+  const int64_t first_row = block / column_blocks(p) * kTile, first_column = block % column_blocks(p) * kTile;
+  const int thread_row = static_cast<int>(thread_index()) / kSide,
+            thread_column = static_cast<int>(thread_index()) % kSide;
+  float sum[kEach][kEach];
+  INGOT_UNROLL
+  for (int r = 0; r < kEach; ++r) INGOT_UNROLL
+  for (int c = 0; c < kEach; ++c) {
+    const int64_t i = first_row + thread_row + r * kSide, j = first_column + thread_column + c * kSide;
+    sum[r][c] = p.accumulate && i < p.m && j < p.n ? p.c[i * p.c_row + j] : 0.0f;
+  }
+  for (int64_t k = 0; k < p.k; k += kStepK) {
+    load_tile(a, p.a, p.a_row, p.a_k, first_row, p.m, k, p.k);
+    load_tile(b, p.b, p.b_column, p.b_k, first_column, p.n, k, p.k);
+    sync_threads();
+    const int depth = p.k - k < kStepK ? static_cast<int>(p.k - k) : kStepK;
+    for (int kk = 0; kk < depth; ++kk) {
+      float row[kEach], column[kEach];
+      INGOT_UNROLL
+      for (int r = 0; r < kEach; ++r) row[r] = a.x[kk][thread_row + r * kSide];
+      INGOT_UNROLL
+      for (int c = 0; c < kEach; ++c) column[c] = b.x[kk][thread_column + c * kSide];
+      INGOT_UNROLL
+      for (int r = 0; r < kEach; ++r) INGOT_UNROLL
+      for (int c = 0; c < kEach; ++c) sum[r][c] = fma_rn(row[r], column[c], sum[r][c]);
+    }
+    sync_threads();
+  }
+  INGOT_UNROLL
+  for (int r = 0; r < kEach; ++r) INGOT_UNROLL
+  for (int c = 0; c < kEach; ++c) {
+    const int64_t i = first_row + thread_row + r * kSide, j = first_column + thread_column + c * kSide;
+    if (i >= p.m || j >= p.n) continue;
+    p.c[i * p.c_row + j] = p.bias != nullptr ? add_rn(sum[r][c], p.bias[j]) : sum[r][c];
+  }
+}
+
+}  // namespace ingot::INGOT_ISA
