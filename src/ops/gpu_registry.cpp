@@ -21,6 +21,7 @@ namespace ingot {
   op(mix)                 \
   op(permute)             \
   op(qk_prepare)          \
+  op(route)               \
   op(unpermute)
 // clang-format on
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/route/isa_route.h"
 #include "ops/route/scores.h"
@@ -126,18 +127,18 @@ void backward_input(const OpCall& call) {
   parallel_kernel(rows, kParameterChunkRows, INGOT_ISA_CALL(route_backward), r);
 }
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_than_f32(call)) return reason;
-  const auto& a = call.attr<RouteAttr>();
-  return a.experts + a.skip_classes > kMaxRouteClasses ? "more than 1024 classes" : nullptr;
-}
-
 int64_t scratch_bytes(const OpCall& call) {
   return (1 + parameter_chunks(call.in[0].dim(0))) * sums_width(call.attr<RouteAttr>()) *
          int64_t{sizeof(float)};
 }
 
 }  // namespace
+
+const char* refuse_route(const OpCall& call) {
+  if (const char* reason = refuse_other_than_f32(call)) return reason;
+  const auto& a = call.attr<RouteAttr>();
+  return a.experts + a.skip_classes > kMaxRouteClasses ? "more than 1024 classes" : nullptr;
+}
 
 RouteRows route_rows(const RouteAttr& a) {
   RouteRows r{};
@@ -166,7 +167,8 @@ const Op& route_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, route_reference()},
+      .kernels = with_gpu_kernels(
+          "route", {{"cpu", refuse_route, forward, backward_input, nullptr}, route_reference()}),
       .axis_rule = {.passes = kRowwise, .counts = {2}}};
   return op;
 }

@@ -8,6 +8,7 @@
 #include "device/simd/transpose.h"
 #include "device/simd/vmath.h"
 #include "ops/route/isa_route.h"
+#include "ops/route/keys.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -71,20 +72,6 @@ INGOT_INLINE Vec sigmoids(const Block& l, Block& s, int64_t n) {
     s.set(c, v);
     return acc + v;
   });
-}
-
-INGOT_INLINE VecI choice(Mask m, VecI a, VecI b) {
-  return as_int(select(m, as_float(a), as_float(b)));
-}
-
-/// Integers in the order of the scores (both zeros equal), NaN below -inf; INT32_MIN is below all.
-INGOT_INLINE VecI key_of(Vec score) {
-  const VecI u = as_int(score + zero());
-  const VecI ordered = u ^ (shift_right<31>(u) & set1i(INT32_MAX));
-  return choice(is_nan(score), set1i(INT32_MIN + 1), ordered);
-}
-INGOT_INLINE Vec score_of(VecI key) {
-  return as_float(key ^ (shift_right<31>(key) & set1i(INT32_MAX)));
 }
 
 struct Largest {

@@ -14,6 +14,8 @@ inline constexpr double kSigmoidEpsilon = 1e-20;
 
 /// What the attributes say; no tensors yet.
 RouteRows route_rows(const RouteAttr& attr);
+/// The reason why fast kernels of route do not take the call, or nullptr.
+const char* refuse_route(const OpCall& call);
 
 /// One row's scores: softmax or sigmoid, and their fractions of the sum.
 struct RouteScores {
