@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "device/gpu/emulator.h"
+#include "optim/gpu_step.h"
 #include "optim/kernels.h"
 #include "optim/work.h"
 
@@ -30,6 +32,15 @@ AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, d
   a.one_minus_beta3 = static_cast<float>(1.0 - ademamix_beta3(mix, c.beta1, t));
   a.alpha = static_cast<float>(ademamix_alpha(mix, t) * correction1);
   return a;
+}
+
+/// Whether GPUs' kernels, emulated, take all of them.
+bool adamw_is_for_gpu(std::span<const AdamWTensor> tensors) {
+  const auto is_f32 = [](const StoredValues& v) { return v.storage == ValueStorage::f32; };
+  return emulation().on && std::all_of(tensors.begin(), tensors.end(), [&](const AdamWTensor& t) {
+           return t.device == DeviceKind::sim && gpu_optim_takes({t.param, 1}) && is_f32(t.exp_avg) &&
+                  is_f32(t.exp_avg_sq) && is_f32(t.exp_avg_slow);
+         });
 }
 
 }  // namespace
@@ -68,21 +79,27 @@ std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const A
     base.push_back(scalars(tensor, config, t, grad_scale, mix));
   }
   const std::vector<Chunk> chunks = chunks_of(counts);
+  const auto part = [&](const Chunk& c) {
+    const AdamWTensor& tensor = tensors[static_cast<size_t>(c.tensor)];
+    AdamWChunk a = base[static_cast<size_t>(c.tensor)];
+    a.master = part_of(tensor.param->master, c.begin);
+    a.grad = part_of(tensor.param->grad, c.begin);
+    a.exp_avg = part_of(tensor.exp_avg, c.begin);
+    a.exp_avg_sq = part_of(tensor.exp_avg_sq, c.begin);
+    a.exp_avg_slow = part_of(tensor.exp_avg_slow, c.begin);
+    a.compute = at(tensor.param->compute, tensor.param->compute_dtype, c.begin);
+    a.count = c.count;
+    return a;
+  };
+  if (adamw_is_for_gpu(tensors)) {
+    std::vector<AdamWChunk> parts;
+    for (const Chunk& c : chunks) parts.push_back(part(c));
+    return gpu_adamw(parts, counts);
+  }
   std::vector<UpdateSums> sums(chunks.size());
   parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Chunk& c = chunks[static_cast<size_t>(i)];
-      const AdamWTensor& tensor = tensors[static_cast<size_t>(c.tensor)];
-      AdamWChunk a = base[static_cast<size_t>(c.tensor)];
-      a.master = part_of(tensor.param->master, c.begin);
-      a.grad = part_of(tensor.param->grad, c.begin);
-      a.exp_avg = part_of(tensor.exp_avg, c.begin);
-      a.exp_avg_sq = part_of(tensor.exp_avg_sq, c.begin);
-      a.exp_avg_slow = part_of(tensor.exp_avg_slow, c.begin);
-      a.compute = at(tensor.param->compute, tensor.param->compute_dtype, c.begin);
-      a.count = c.count;
-      sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(adamw_chunk)(a);
-    }
+    for (int64_t i = begin; i < end; ++i)
+      sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(adamw_chunk)(part(chunks[static_cast<size_t>(i)]));
   });
   return combine(chunks, sums, counts);
 }

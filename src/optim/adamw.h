@@ -55,7 +55,8 @@ struct AdamWTensor {
   StoredValues exp_avg_sq;
   double lr;  ///< of this tensor: schedule times the group's multiplier
   double weight_decay;
-  StoredValues exp_avg_slow = {};  ///< AdEMAMix; absent: AdamW
+  StoredValues exp_avg_slow = {};       ///< AdEMAMix; absent: AdamW
+  DeviceKind device = DeviceKind::cpu;  ///< whose kernels update it
 };
 
 /// Throws Error for betas outside [0, 1) or eps <= 0.

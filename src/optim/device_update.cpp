@@ -6,7 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "device/gpu/emulator.h"
 #include "optim/clip.h"
+#include "optim/gpu_step.h"
 
 namespace ingot {
 namespace {
@@ -32,6 +34,20 @@ double* words_of(void* block) {
   return static_cast<double*>(block);
 }
 
+/// Whether GPUs' kernels, emulated, take the parameters.
+bool is_for_gpu(std::span<const ParamView> params) {
+  return emulation().on && gpu_optim_takes(params);
+}
+
+ClipFactor clip_of(std::span<const ParamView> params, std::span<const double> sum_squares, double grad_scale,
+                   double max_norm, double loss) {
+  if (is_for_gpu(params)) return gpu_clip_factor(sum_squares, grad_scale, max_norm, loss);
+  GradNorm n;
+  n.sum_squares.assign(sum_squares.begin(), sum_squares.end());
+  n.combine(grad_scale);
+  return {n.finite() && std::isfinite(loss), clip_factor(n.norm, max_norm)};
+}
+
 std::vector<int64_t> whole_numbers(const double* values, int64_t count) {
   std::vector<int64_t> numbers;
   for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<int64_t>(values[i]));
@@ -46,6 +62,7 @@ DeviceUpdate::DeviceUpdate(DeviceKind device, Optimizer& optimizer, std::span<co
       optimizer_(optimizer),
       after_(std::move(after)),
       place_(optimizer.place_on_device(params)) {
+  place_.device = device;
   const auto take = [this](size_t count) { return std::exchange(words_.all, words_.all + count); };
   words_.sum_squares = take(params.size());
   words_.stats = take(2 * params.size());
@@ -143,9 +160,10 @@ void DeviceUpdate::launch_norm() const {
   norm->addresses.add(norm->block, whole_block().bytes, true);
   device_.launch({norm->addresses.ranges(), [norm, w = words_](std::span<void* const> at) {
                     norm->addresses.bind(at);
-                    const GradNorm n = gradient_norm(norm->place.params, 1);
-                    std::copy(n.sum_squares.begin(), n.sum_squares.end(),
-                              words_of(norm->block) + w.sum_squares);
+                    const std::vector<ParamView>& params = norm->place.params;
+                    const std::vector<double> sums =
+                        is_for_gpu(params) ? gpu_sum_squares(params) : gradient_norm(params, 1).sum_squares;
+                    std::copy(sums.begin(), sums.end(), words_of(norm->block) + w.sum_squares);
                   }});
 }
 
@@ -168,12 +186,11 @@ void DeviceUpdate::launch_step() const {
          UpdateScalars scalars;
          std::memcpy(&scalars, words + w.scalars, sizeof(scalars));
          StepArgs args{.lr = scalars.lr, .grad_scale = scalars.grad_scale};
-         GradNorm n;
-         n.sum_squares.assign(words + w.sum_squares, words + w.sum_squares + count);
-         n.combine(args.grad_scale);
-         if (!n.finite() || !std::isfinite(words[w.loss])) return;
-         args.clip_factor =
-             scalars.clip_factor > 0 ? scalars.clip_factor : clip_factor(n.norm, optimizer->config().clip);
+         const ClipFactor clip =
+             clip_of(update->place.params, std::span<const double>(words + w.sum_squares, count),
+                     args.grad_scale, optimizer->config().clip, words[w.loss]);
+         if (!clip.is_finite) return;
+         args.clip_factor = scalars.clip_factor > 0 ? scalars.clip_factor : clip.factor;
          const std::vector<UpdateStat> stats =
              optimizer->step_at(update->place, args, static_cast<int64_t>(scalars.step));
          for (size_t i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
 // AdamW's fused pass and the sum of squares for clipping; see kernels.h.
+#include "optim/adamw_element.h"
 #include "optim/kernel_parts.h"
 #include "optim/kernels.h"
 #include "optim/stored_parts.h"
@@ -23,25 +24,12 @@ UpdateSums adamw(const AdamWChunk& a, int64_t begin, int64_t count, const Values
   float* __restrict m = values.fast;
   float* __restrict v = values.square;
   float* __restrict slow = values.slow;
-  const float scale = a.grad_scale, decay = a.decay, c1 = a.one_minus_beta1, b2 = a.beta2,
-              c2 = a.one_minus_beta2;
-  const float correction = a.inv_sqrt_correction2, eps = a.eps, step = a.step_size;
-  const float c3 = a.one_minus_beta3, alpha = a.alpha;
+  const AdamWFactors factors = factors_of(a);
   float update_sq[kSumLanes] = {}, weight_sq[kSumLanes] = {};
   const auto element = [&](int64_t i, float& u, float& s) __attribute__((always_inline)) {
-    const float g = grad[i] * scale;
-    const float m1 = m[i] + c1 * (g - m[i]);
-    const float v1 = v[i] * b2 + (c2 * g) * g;
-    float direction = m1;
-    if constexpr (mixing) {
-      const float s1 = slow[i] + c3 * (g - slow[i]);
-      slow[i] = s1;
-      direction = m1 + alpha * s1;
-    }
     const float before = w[i];
-    const float after = before * decay - step * (direction / (__builtin_sqrtf(v1) * correction + eps));
-    m[i] = m1;
-    v[i] = v1;
+    const float after =
+        adamw_element<mixing>(factors, grad[i], before, m[i], v[i], mixing ? slow + i : nullptr);
     w[i] = after;
     store(copy, begin + i, after);
     const float d = after - before;

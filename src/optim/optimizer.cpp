@@ -118,7 +118,7 @@ std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const Step
         state.moments[s].stream = stream(p, state.slots[s].name);
     if (p.master.storage == ValueStorage::bf16_stochastic) p.master.stream = stream(p, "master");
     tensors.push_back({&p, state.moments, args.lr * g.lr_multiplier * rule.rate_factor(),
-                       config_.weight_decay * g.decay_multiplier});
+                       config_.weight_decay * g.decay_multiplier, place.device});
   }
   return rule.step(tensors, step, args.grad_scale * args.clip_factor);
 }

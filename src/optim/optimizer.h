@@ -56,6 +56,8 @@ class Optimizer {
   struct Place {
     std::vector<ParamView> params;
     std::vector<State> state;
+    DeviceKind device =
+        DeviceKind::cpu;  ///< that they are on, though the host's addresses are theirs in a kernel
   };
   /// Weights and gradients where `params` has them, and state on the device, where it goes.
   Place place_on_device(std::span<const ParamView> params) const;

@@ -42,8 +42,8 @@ class AdamRule final : public UpdateRule {
                                double grad_scale) override {
     std::vector<AdamWTensor> list;
     for (const RuleTensor& t : tensors)
-      list.push_back(
-          {t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : StoredValues()});
+      list.push_back({t.param, t.state[0], t.state[1], t.lr, t.weight_decay,
+                      mixing_ ? t.state[2] : StoredValues(), t.device});
     return adamw_step(list, config_.adamw, step + 1, grad_scale, config_.ademamix);
   }
 

@@ -32,6 +32,7 @@ struct RuleTensor {
   std::span<const StoredValues> state;
   double lr;
   double weight_decay;
+  DeviceKind device = DeviceKind::cpu;  ///< where it lies; its addresses are those of the host meanwhile
 };
 
 class UpdateRule {

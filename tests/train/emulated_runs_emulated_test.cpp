@@ -34,6 +34,10 @@ class Launches {
   const std::map<std::string, int64_t> before_ = emulated_launches();
 };
 
+bool has_experts(const std::string& model) {
+  return model.find("moe") != std::string::npos || model == "zaya";
+}
+
 class EmulatedModels : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(EmulatedModels, HaveTheGradientsOfTheCpu) {
@@ -56,6 +60,8 @@ TEST_P(EmulatedModels, HaveTheGradientsOfTheCpu) {
       for (const char* kernel : {"add_norm_forward", "add_norm_backward", "activation_forward",
                                  "activation_backward", "embedding_forward"})
         EXPECT_GT(launches.of(kernel), 0) << kernel;
+      for (const char* kernel : {"row_map_place", "gather"})
+        EXPECT_EQ(launches.of(kernel) > 0, has_experts(GetParam())) << kernel;
     }
   }
 }
@@ -70,12 +76,16 @@ class EmulatedRuns : public ::testing::Test {
  protected:
   void SetUp() override { write_text(folder_ / "text.txt", tiny_text(4000)); }
 
-  /// 20 steps of a dense model in f32; `steps` > 0: the run ends as by Ctrl-C before that step.
-  void run(DeviceKind device, const std::string& name, int steps = 0) {
+  /// 20 steps of a model in f32, dense but for `options`; `steps` > 0: the run ends as by Ctrl-C before that
+  /// step.
+  void run(DeviceKind device, const std::string& name, int steps = 0,
+           const std::vector<std::string>& options = {}) {
     const std::string path = folder_ / (name + ".toml");
     write_text(path, base_recipe(folder_.path(), 32, "kind = \"characters\""));
-    const Recipe recipe = load_recipe(path, {"--run.folder=" + (folder_ / name), "--run.precision=f32",
-                                             "--phases.0.steps=20", "--checkpoint.every=5"});
+    std::vector<std::string> all = {"--run.folder=" + (folder_ / name), "--run.precision=f32",
+                                    "--phases.0.steps=20", "--checkpoint.every=5"};
+    all.insert(all.end(), options.begin(), options.end());
+    const Recipe recipe = load_recipe(path, all);
     const ComputeOn on(device);
     Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start);
     Interrupter stopper(steps);
@@ -96,7 +106,7 @@ TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
   for (const char* kernel :
        {"product", "add_norm_forward", "activation_forward", "embedding_forward", "embedding_gradient",
         "head_statistics", "head_d_logits", "qk_prepare_forward", "qk_prepare_backward", "attention_forward",
-        "attention_queries", "attention_keys"})
+        "attention_queries", "attention_keys", "sum_squares", "clip_factor", "adamw", "update_stats"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;  // at least once a step
 
   run(DeviceKind::cpu, "cpu-then-emulated", 9);
@@ -105,6 +115,19 @@ TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
   run(DeviceKind::sim, "emulated-then-cpu", 9);
   run(DeviceKind::cpu, "emulated-then-cpu");
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated-then-cpu"), "");
+}
+
+TEST_F(EmulatedRuns, OfAMixtureEndWithTheCheckpointOfTheCpu) {
+  const std::vector<std::string> mixture = {"--model.moe.experts=5", "--model.moe.top_k=2",
+                                            "--model.moe.hidden=12"};
+  run(DeviceKind::cpu, "cpu", 0, mixture);
+  const Emulated emulated(2);
+  const Launches launches;
+  run(DeviceKind::sim, "emulated", 0, mixture);
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
+  for (const char* kernel : {"route_forward", "route_backward", "row_map_place", "gather", "grouped_rows",
+                             "grouped_depth", "sum_squares", "adamw"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;
 }
 
 }  // namespace ingot::test::emulated_runs_emulated_test

@@ -80,6 +80,9 @@ INGOT_INLINE float fma_rn(float a, float b, float c) {
 INGOT_INLINE float sqrt_rn(float a) {
   return __fsqrt_rn(a);
 }
+INGOT_INLINE double sqrt_rn(double a) {
+  return __dsqrt_rn(a);
+}
 
 template <class... Parameters>
 void launch_blocks(const char*, void (*kernel)(Parameters...), const GpuGrid& grid, GpuStream stream,

@@ -89,6 +89,9 @@ INGOT_INLINE float fma_rn(float a, float b, float c) {
 INGOT_INLINE float sqrt_rn(float a) {
   return __builtin_sqrtf(a);
 }
+INGOT_INLINE double sqrt_rn(double a) {
+  return __builtin_sqrt(a);
+}
 
 template <class... Parameters>
 void launch_blocks(const char* name, void (*kernel)(Parameters...), const GpuGrid& grid, GpuStream,
