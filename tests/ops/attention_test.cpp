@@ -84,6 +84,12 @@ TEST(Attention, LongDocumentsAndOddOffsets) {
   }
 }
 
+TEST(Attention, ManyDocuments) {
+  std::vector<int64_t> lengths(200);  // more than a launch of the kernels for GPUs takes
+  for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<int64_t>(i % 4);
+  check({4, 2, 8, 0, 0, 0, DType::f32}, lengths);
+}
+
 TEST(Attention, Empty) {
   check({2, 1, 16}, {});
   check({2, 1, 16}, {0});

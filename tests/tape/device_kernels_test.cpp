@@ -2,6 +2,7 @@
 // CPU's bits are in the device's fingerprint.
 #include <gtest/gtest.h>
 
+#include "device/gpu/emulator.h"
 #include "device/sim/sim_device.h"
 #include "ops/add/add.h"
 #include "ops/registry.h"
@@ -97,6 +98,19 @@ TEST_F(DeviceKernels, OfTheCpuRunOnADeviceThatTakesHostCode) {
   EXPECT_EQ(sum_on(DeviceKind::sim, add_op(), 8), 3.0F);
   EXPECT_EQ(counters.launches, launches + 1);
   EXPECT_EQ(counters.downloads, downloads + 1);  // the sum, by this test
+}
+
+TEST_F(DeviceKernels, OfTheCpuAreRefusedWhereEmulatedOnesRunAlone) {
+  Op op = add_op();
+  std::erase_if(op.kernels, [](const Kernel& k) { return k.device != DeviceKind::cpu; });
+  set_emulation({.on = true, .seed = 1});
+  EXPECT_EQ(error_on_sim(op, 8), "");
+  set_emulation({.on = true, .seed = 1, .alone = true});
+  EXPECT_NE(error_on_sim(op, 8).find("op 'add' has no kernel on device 'sim'"), std::string::npos);
+  EXPECT_EQ(error_on_sim(add_op(), 8), "");
+  set_kernel_policy(KernelPolicy::any);
+  EXPECT_EQ(error_on_sim(op, 8), "");
+  set_emulation({});
 }
 
 TEST_F(DeviceKernels, CountInTheFingerprintIfTheyDoNotHaveTheBitsOfTheCpu) {

@@ -121,7 +121,7 @@ TEST_F(EmulatedRuns, OfAMixtureEndWithTheCheckpointOfTheCpu) {
   const std::vector<std::string> mixture = {"--model.moe.experts=5", "--model.moe.top_k=2",
                                             "--model.moe.hidden=12"};
   run(DeviceKind::cpu, "cpu", 0, mixture);
-  const Emulated emulated(2);
+  const Emulated emulated(2, true);
   const Launches launches;
   run(DeviceKind::sim, "emulated", 0, mixture);
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
