@@ -31,3 +31,4 @@ add_custom_target(ingot_build_info
   BYPRODUCTS ${CMAKE_BINARY_DIR}/generated/ingot_build_info.h
   COMMENT "" VERBATIM)
 add_dependencies(ingot_core ingot_build_info)
+add_dependencies(ingot_core_plain ingot_build_info)
