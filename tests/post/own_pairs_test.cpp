@@ -147,6 +147,12 @@ TEST_F(OwnPairs, WhatCannotWorkIsRefused) {
   EXPECT_NE(refusal({"--phases.1.preference=none"}).find("needs its section [phases.preference]"),
             std::string::npos);
   EXPECT_NE(refusal({"--phases.1.preference.loss=kto"}).find("kto compares"), std::string::npos);
+  EXPECT_NE(refusal({"--phases.1.preference.loss=orpo", "--phases.1.preference.beta=0.5"})
+                .find("orpo, which has lambda"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--phases.1.preference.loss=simpo", "--phases.1.preference.lambda=0.5"})
+                .find("simpo does not use it"),
+            std::string::npos);
   EXPECT_NE(refusal({"--phases.1.own_pairs.max_tokens=32"}).find("two replies of up to 32"),
             std::string::npos);
   EXPECT_NE(refusal({"--phases.1.own_pairs.environments.0.most=9"}).find("has difficulties 0 to 3"),

@@ -12,6 +12,24 @@
 namespace ingot {
 namespace {
 
+/// A setting of another loss would change nothing, and whoever compares its values would not learn so.
+void refuse_unused(const PreferenceConfig& c, const std::string& at, ConfigErrors& e) {
+  const PreferenceConfig usual;
+  const auto loss = c.loss;
+  const auto only = [&](const char* field, bool set, bool used, const char* by) {
+    if (set && !used)
+      e.add(at + field, "the loss {} does not use it, only {}; leave it out", name_of(loss), by);
+  };
+  only("beta", c.beta != usual.beta, loss != PreferenceLoss::orpo,
+       "other losses than orpo, which has lambda");
+  only("gamma", c.gamma != usual.gamma, loss == PreferenceLoss::simpo, "simpo");
+  only("lambda", c.lambda != usual.lambda, loss == PreferenceLoss::orpo, "orpo; others have beta");
+  const bool kto = loss == PreferenceLoss::kto;
+  only("desirable_weight", c.desirable_weight != usual.desirable_weight, kto, "kto");
+  only("undesirable_weight", c.undesirable_weight != usual.undesirable_weight, kto, "kto");
+  only("length", c.length != usual.length, loss == PreferenceLoss::ipo, "ipo");
+}
+
 /// What every loss on pairs asks of the recipe.
 void validate_pairs(const Recipe& r, size_t i, ConfigErrors& e) {
   const PhaseConfig& p = r.phases[i];
@@ -19,6 +37,8 @@ void validate_pairs(const Recipe& r, size_t i, ConfigErrors& e) {
   if (!p.preference)
     e.add(at + "preference", "kind = \"{}\" needs its section [phases.preference], which says the loss",
           p.kind);
+  else
+    refuse_unused(*p.preference, at + "preference.", e);
   if (p.objective != "cross_entropy")
     e.add(at + "objective", "the loss of a phase of kind {} is preference.loss; leave objective out", p.kind);
   if (p.z_coefficient != 0)
