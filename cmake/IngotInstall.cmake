@@ -23,6 +23,7 @@ if(TARGET ingot)
 endif()
 install(TARGETS ingot_core EXPORT ingot ARCHIVE DESTINATION lib COMPONENT development)
 install(DIRECTORY src/ DESTINATION include/ingot COMPONENT development FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_BINARY_DIR}/generated/ingot_isas.h DESTINATION include/ingot COMPONENT development)
 install(EXPORT ingot NAMESPACE ingot:: FILE ingot-targets.cmake DESTINATION lib/cmake/ingot COMPONENT development)
 configure_package_config_file(cmake/ingot-config.cmake.in ${CMAKE_BINARY_DIR}/ingot-config.cmake
                               INSTALL_DESTINATION lib/cmake/ingot)
@@ -44,5 +45,10 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 find_program(INGOT_SHLIBDEPS dpkg-shlibdeps)  # of dpkg-dev: names the packages of the libraries that the program loads
 if(INGOT_SHLIBDEPS)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+endif()
+if(INGOT_NATIVE)  # a package is for other machines too
+  set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_BINARY_DIR}/generated/cpack_native.cmake)
+  file(WRITE ${CPACK_PROJECT_CONFIG_FILE} "message(FATAL_ERROR \"this build runs on processors like this machine's alone; \
+first: cmake --preset release -DINGOT_NATIVE=OFF && cmake --build --preset release\")\n")
 endif()
 include(CPack)

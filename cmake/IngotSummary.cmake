@@ -2,7 +2,7 @@
 message(STATUS "")
 message(STATUS "Ingot ${PROJECT_VERSION}")
 message(STATUS "  compiler          ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")
-message(STATUS "  instruction sets  ${INGOT_ISAS} (chosen at run time)")
+message(STATUS "  instruction sets  ${INGOT_ISAS}")
 message(STATUS "  ccache            ${CCACHE_PROGRAM}")
 message(STATUS "  sanitizers        ${INGOT_SANITIZE}")
 message(STATUS "  tests / bench     ${INGOT_TESTS} / ${INGOT_BENCH}")

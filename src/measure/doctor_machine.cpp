@@ -47,7 +47,7 @@ Finding instruction_set(bool rates) {
   const Isa isa = active_isa();
   Isa best = Isa::generic;
   for (const Isa each : kEveryIsa)
-    if (cpu_has(each)) best = each;
+    if (isa_available(each)) best = each;
   const std::string name = isa_name(isa);
   if (isa < best)
     return fact("instruction set",

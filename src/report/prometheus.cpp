@@ -21,7 +21,7 @@ std::string escaped(std::string_view text, bool quotes) {
   return out;
 }
 
-std::string value_text(double value) {
+std::string number_text(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return fmt::format("{}", value);
@@ -40,7 +40,7 @@ void PrometheusPage::add(double value, const MetricLabels& labels, std::string_v
   for (size_t i = 0; i < labels.size(); ++i)
     text_ += fmt::format("{}{}=\"{}\"", i == 0 ? '{' : ',', labels[i].first, escaped(labels[i].second, true));
   if (!labels.empty()) text_ += '}';
-  text_ += ' ' + value_text(value) + '\n';
+  text_ += ' ' + number_text(value) + '\n';
 }
 
 void PrometheusPage::one(std::string_view name, MetricKind kind, std::string_view help, double value,

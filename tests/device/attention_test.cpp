@@ -92,7 +92,7 @@ class Attention : public ::testing::Test {
   template <class F>
   void each_isa(F&& f) {
     for (const Isa isa : kEveryIsa)
-      if (cpu_has(isa)) {
+      if (isa_available(isa)) {
         force_isa(isa);
         f();
       }

@@ -38,11 +38,11 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 class PackedProducts : public ::testing::TestWithParam<Isa> {
  protected:
   PackedProducts() : before_(active_isa()) {
-    if (cpu_has(GetParam())) force_isa(GetParam());
+    if (isa_available(GetParam())) force_isa(GetParam());
   }
   ~PackedProducts() override { force_isa(before_); }
   void SetUp() override {
-    if (!cpu_has(GetParam())) GTEST_SKIP() << "this processor has no " << isa_name(GetParam());
+    if (!isa_available(GetParam())) GTEST_SKIP() << "this processor has no " << isa_name(GetParam());
   }
 
  private:

@@ -18,7 +18,7 @@ namespace ingot::peak_test {
 TEST(Peak, IsPlausibleOnEveryInstructionSet) {
   const Isa before = active_isa();
   for (const Isa isa : kEveryIsa) {
-    if (!cpu_has(isa)) continue;
+    if (!isa_available(isa)) continue;
     force_isa(isa);
     const double gflops = fma_peak_gflops(1);
     EXPECT_GT(gflops, 0.01) << isa_name(isa);

@@ -98,7 +98,7 @@ TEST(Vmath, SameBitsInBodyTailScalarAndEverySet) {
   x.insert(x.end(), {kInf, -kInf, 0.0f, -0.0f});
   std::vector<float> y(x.size());
   for (const Isa isa : kEveryIsa) {
-    if (!cpu_has(isa)) continue;
+    if (!isa_available(isa)) continue;
     force_isa(isa);
     const std::pair<ArrayFn, float (*)(float)> pairs[] = {{INGOT_ISA_CALL(array_exp), vmath::exp},
                                                           {INGOT_ISA_CALL(array_log), vmath::log},
@@ -129,7 +129,7 @@ TEST(Reduce, SameBitsEverywhereAndCloseToDouble) {
     b[i] = random.normal(i + 5000);
   }
   for (const Isa isa : kEveryIsa) {
-    if (!cpu_has(isa)) continue;
+    if (!isa_available(isa)) continue;
     force_isa(isa);
     for (const int64_t n : {0, 1, 3, 15, 16, 17, 31, 33, 100, 999}) {
       EXPECT_EQ(INGOT_ISA_CALL(array_sum)(a.data(), n), vmath::row_sum(a.data(), n));

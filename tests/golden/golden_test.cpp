@@ -42,7 +42,7 @@ TEST_P(Golden, LossCurveIsTheSameOnEveryInstructionSet) {
   const std::string family = GetParam(), path = fixture("golden/" + family + ".txt");
   std::string expected = read_text(path);
   for (const Isa isa : kEveryIsa) {
-    if (!cpu_has(isa)) continue;
+    if (!isa_available(isa)) continue;
     std::string found;
     for (const std::string& line : curve(family, isa_name(isa))) found += line + "\n";
     if (std::getenv("INGOT_WRITE_GOLDEN") != nullptr && isa == Isa::generic)

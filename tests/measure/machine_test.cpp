@@ -74,7 +74,7 @@ TEST(Levels, BeyondTheCachesIsManyTimesAThreadsShare) {
 TEST(MemoryBench, EveryPassMovesBytesOnEveryInstructionSet) {
   const Isa before = active_isa();
   for (const Isa isa : kEveryIsa) {
-    if (!cpu_has(isa)) continue;
+    if (!isa_available(isa)) continue;
     force_isa(isa);
     MemoryBench bench(2, 1 << 16);
     for (const MemoryPass pass : kEveryMemoryPass) {

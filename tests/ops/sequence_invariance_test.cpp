@@ -261,7 +261,7 @@ TEST(SequenceInvariance, ThreadsAndInstructionSets) {
       EXPECT_TRUE(bench.packed() == expected) << describe(s);
     }
     for (const Isa isa : kEveryIsa) {
-      if (!cpu_has(isa)) continue;
+      if (!isa_available(isa)) continue;
       force_isa(isa);
       EXPECT_TRUE(bench.packed() == expected) << describe(s) << ' ' << isa_name(isa);
       EXPECT_TRUE(bench.chunked(9) == expected) << describe(s) << ' ' << isa_name(isa);

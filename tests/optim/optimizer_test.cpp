@@ -400,7 +400,7 @@ TEST(Optimizer, SameBitsForAnyThreadsAndInstructionSet) {
   }
   set_num_threads(threads);
   for (const Isa other : kEveryIsa) {
-    if (!cpu_has(other)) continue;
+    if (!isa_available(other)) continue;
     force_isa(other);
     EXPECT_TRUE(trained_afresh(5) == expected) << isa_name(other);
   }

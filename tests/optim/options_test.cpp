@@ -126,7 +126,7 @@ TEST(Moments, SameBitsForAnyThreadsAndInstructionSetAndResume) {
   EXPECT_TRUE(trained() == expected);
   set_num_threads(threads);
   for (const Isa other : {Isa::generic, Isa::avx2, Isa::avx512}) {
-    if (!cpu_has(other)) continue;
+    if (!isa_available(other)) continue;
     force_isa(other);
     EXPECT_TRUE(trained() == expected) << isa_name(other);
   }

@@ -335,7 +335,7 @@ void check_invariance(const OpCase& c) {
   }
   const Isa best = active_isa();
   for (const Isa isa : kEveryIsa) {
-    if (!cpu_has(isa) || isa == best) continue;
+    if (!isa_available(isa) || isa == best) continue;
     force_isa(isa);
     Run other(c, false);
     other.forward();

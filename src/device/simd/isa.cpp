@@ -10,28 +10,17 @@
 namespace ingot {
 namespace {
 
-Isa detect() {
-  const char* text = std::getenv("INGOT_ISA");
-  const std::string_view wanted = text ? text : "";
-  Isa best = Isa::generic;
-  for (const Isa isa : kEveryIsa)
-    if (cpu_has(isa)) best = isa;
-  if (wanted.empty()) return best;
-  for (const Isa isa : kEveryIsa)
-    if (wanted == isa_name(isa)) {
-      if (!cpu_has(isa)) fail("INGOT_ISA={} asks for instructions that this CPU does not have", wanted);
-      return isa;
-    }
-  throw Error(fmt::format("INGOT_ISA={} is not an instruction set", wanted),
-              "use generic, avx2, avx512 or avx512bf16");
-}
+#ifdef INGOT_ONLY_ISA
+#define INGOT_TEXT_OF(name) #name
+#define INGOT_NAME_OF(macro) INGOT_TEXT_OF(macro)
+constexpr std::string_view kOnly = INGOT_NAME_OF(INGOT_ONLY_ISA);  // a namespace of kernels
+#else
+constexpr std::string_view kOnly;
+#endif
 
-std::atomic<Isa>& active() {
-  static std::atomic<Isa> isa{detect()};
-  return isa;
+bool is_built(Isa isa) {
+  return kOnly.empty() || kOnly == isa_name(isa == Isa::avx512bf16 ? Isa::avx512 : isa);
 }
-
-}  // namespace
 
 bool cpu_has(Isa isa) {
 #if defined(__x86_64__)
@@ -50,6 +39,40 @@ bool cpu_has(Isa isa) {
 #else
   return isa == Isa::generic;
 #endif
+}
+
+[[noreturn]] void refuse_unbuilt(const std::string& what) {
+  throw Error(fmt::format("{}, and this program has kernels for {} alone", what, kOnly),
+              "build it on this machine, or for all of its kind: cmake --preset release -DINGOT_NATIVE=OFF");
+}
+
+Isa detect() {
+  const char* text = std::getenv("INGOT_ISA");
+  const std::string_view wanted = text ? text : "";
+  const Isa* best = nullptr;
+  for (const Isa& isa : kEveryIsa)
+    if (isa_available(isa)) best = &isa;
+  if (best == nullptr) refuse_unbuilt(fmt::format("this CPU does not have {}", kOnly));
+  if (wanted.empty()) return *best;
+  for (const Isa isa : kEveryIsa)
+    if (wanted == isa_name(isa)) {
+      if (!cpu_has(isa)) fail("INGOT_ISA={} asks for instructions that this CPU does not have", wanted);
+      if (!is_built(isa)) refuse_unbuilt(fmt::format("INGOT_ISA is {}", wanted));
+      return isa;
+    }
+  throw Error(fmt::format("INGOT_ISA={} is not an instruction set", wanted),
+              "use generic, avx2, avx512 or avx512bf16");
+}
+
+std::atomic<Isa>& active() {
+  static std::atomic<Isa> isa{detect()};
+  return isa;
+}
+
+}  // namespace
+
+bool isa_available(Isa isa) {
+  return cpu_has(isa) && is_built(isa);
 }
 
 Isa active_isa() {
@@ -71,7 +94,7 @@ const char* isa_name(Isa isa) {
 }
 
 void force_isa(Isa isa) {
-  INGOT_CHECK(cpu_has(isa), "isa = {}", isa_name(isa));
+  INGOT_CHECK(isa_available(isa), "isa = {}", isa_name(isa));
   active() = isa;
 }
 

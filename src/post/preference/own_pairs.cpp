@@ -21,8 +21,6 @@ namespace {
 
 /// Problems that are asked together: enough for full forward passes, few enough to show progress.
 constexpr int64_t kAskedTogether = 32;
-/// Problems of a step of the run at most, as in reinforcement learning: their numbers never meet.
-constexpr int64_t kProblemsPerStep = int64_t{1} << 20;
 
 /// What is asked in the phase: environments in turn, their difficulties drawn evenly.
 class Asker {
@@ -67,7 +65,7 @@ class Asker {
   std::vector<Environment> environments_;
 };
 
-RolloutOptions rollout_options(const SourceContext& context) {
+RolloutOptions pair_options(const SourceContext& context) {
   const OwnPairsConfig& c = *context.config().own_pairs;
   RolloutOptions o;
   o.samples = c.samples, o.max_tokens = c.max_tokens;
@@ -162,7 +160,7 @@ void OwnPairsSource::make() {
   const OwnPairsConfig& c = config();
   const chat::ChatTemplate chat_template = require_chat_template(context_.fs, context_.recipe());
   const RolloutSampler sampler(context_.engine.model(), context_.data.tokenizer, chat_template,
-                               rollout_options(context_));
+                               pair_options(context_));
   const Asker asker(context_);
   Tally tally;
   RolloutCost cost;

@@ -21,9 +21,6 @@
 namespace ingot {
 namespace {
 
-/// Problems of a step at most; calibration uses a block of its own.
-constexpr int64_t kProblemsPerStep = int64_t{1} << 20;
-
 std::vector<environments::EnvironmentPointer> environments_of(const RlConfig& config) {
   std::vector<environments::EnvironmentPointer> list;
   for (const RlEnvironmentConfig& e : config.environments)

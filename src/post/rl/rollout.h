@@ -15,6 +15,10 @@
 
 namespace ingot {
 
+/// Problems that a step of a run asks at most: its block of numbers, so that those of two steps never meet.
+/// What calibration asks has a block of its own.
+constexpr int64_t kProblemsPerStep = int64_t{1} << 20;
+
 /// Experts are kept in a byte each; kSkippedExpert is the choice of a skip class.
 constexpr int64_t kMostReplayedExperts = 255;
 constexpr uint8_t kSkippedExpert = 0xFF;
