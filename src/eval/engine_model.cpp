@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "infer/call_cost.h"
 
 namespace ingot {
 
@@ -12,6 +13,12 @@ static EngineOptions engine_options(const Model& model, const EngineModelOptions
   const int64_t context = SequenceStore::pages_for(model.config().context) + 1;
   return {.token_budget = std::clamp<int64_t>(o.logit_bytes / (4 * model.config().vocab), 16, 256),
           .max_pages = std::max(context, o.cache_bytes / std::max<int64_t>(1, page))};
+}
+
+int64_t engine_model_bytes(const Model& model, const EngineModelOptions& options) {
+  const EngineOptions o = engine_options(model, options);
+  return o.max_pages * SequenceStore(sequence_layout(model), 0).page_bytes() +
+         call_cost(model, o.token_budget).bytes + o.token_budget * 4 * model.config().vocab;
 }
 
 EngineModel::EngineModel(const Model& model, Tokenizer tokenizer, EngineModelOptions options)

@@ -21,6 +21,9 @@ struct EngineModelOptions {
   std::optional<reason::RsaOptions> rsa = {};
 };
 
+/// Memory that an EngineModel takes beside the model at most: cached keys and values, a call and its logits.
+int64_t engine_model_bytes(const Model& model, const EngineModelOptions& options = {});
+
 class EngineModel : public TaskModel {
  public:
   /// `model` must outlive this.

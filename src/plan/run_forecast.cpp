@@ -4,21 +4,26 @@
 #include <algorithm>
 
 #include "base/progress.h"
+#include "plan/op_cost.h"
 #include "plan/run_time.h"
 
 namespace ingot {
 namespace {
 
-/// "products 1.2 s".
-std::string largest_purpose(const StepTime& step) {
+/// "products 1.2 s", or "sampling 2 s" where that is more.
+std::string largest_purpose(const StepTime& step, double sampling) {
   const RankTime& r = step.ranks[static_cast<size_t>(step.critical)];
   const auto most = std::max_element(r.busy.begin(), r.busy.end());
+  if (sampling > *most) return fmt::format("sampling {}", format_seconds(sampling));
   return fmt::format("{} {}", name_of(static_cast<TimeOf>(most - r.busy.begin())), format_seconds(*most));
 }
 
+/// Of the rate of products, in calls of an engine that decodes many replies at once: their products have few
+/// rows, attention reads keys and values for one row each, and a token is drawn between two calls
+/// (docs/inference.md: decoding beside prefill).
+constexpr double kSamplingShare = 0.3;
+
 StepForecast forecast(Recipe recipe, size_t phase, const Preflight& measured) {
-  if (measured.phases.at(phase).source.flops > 0)
-    return {.missing = "what its source samples takes is not known"};
   const bool bf16 = recipe.run.precision == PrecisionChoice::bf16;
   PhaseConfig only = recipe.phases[phase];
   only.continues = false;
@@ -26,9 +31,12 @@ StepForecast forecast(Recipe recipe, size_t phase, const Preflight& measured) {
   recipe.memory.recompute = measured.recompute, recipe.memory.offload = measured.offload;
   recipe.memory.limit.clear();
   try {
-    const RunTime time =
-        time_run(recipe, plan_stages(recipe, 1), this_machine(measured), {.type = bf16 ? "bf16" : "f32"});
-    return {time.step.seconds, largest_purpose(time.step), ""};
+    const Cluster machine = this_machine(measured);
+    const std::string type = bf16 ? "bf16" : "f32";
+    const RunTime time = time_run(recipe, plan_stages(recipe, 1), machine, {.type = type});
+    const double rate = kSamplingShare * machine.device.product_share * OpCostModel(machine, type).peak(),
+                 sampling = measured.phases.at(phase).source.flops / rate;
+    return {time.step.seconds + sampling, largest_purpose(time.step, sampling), ""};
   } catch (const Error& e) {
     return {.missing = fmt::format("its step could not be planned: {}", e.what())};
   }

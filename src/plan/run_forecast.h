@@ -14,7 +14,7 @@ Cluster this_machine(const Preflight& measured);
 
 /// One for each phase of a recipe that names its vocabulary, at the phase's first batch size, under the
 /// memory policy of the preflight. Not predicted, with the reason: runs of several ranks, whose links nobody
-/// measured, and phases whose source samples.
+/// measured. Of a source that samples replies, its work at a share of the products' rate.
 std::vector<StepForecast> forecast_steps(const Recipe& recipe, int ranks, const Preflight& measured);
 
 }  // namespace ingot

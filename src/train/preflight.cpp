@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "data/mixture.h"
 #include "device/machine/peak.h"
+#include "eval/engine_model.h"
 #include "train/memory_policy.h"
 #include "train/phase_sampler.h"
 #include "train/rank_check.h"
@@ -99,7 +100,8 @@ void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) 
   const NamedPolicy policy(f.recompute, f.offload);
   int64_t peak = 0, gathered = 0;
   f.phases.clear();
-  f.source_bytes = 0;
+  f.source_bytes = f.task_bytes = 0;
+  const bool on_rank = engine.ranks().groups().tensor().size() * engine.pipeline().stages() == 1;
   f.roofline_seconds = 0;
   for (const PhaseConfig& s : recipe.phases) {
     f.phases.push_back(plan_phase(recipe, engine, s, &policy, f.peak_gflops, f.read_gbs));
@@ -109,9 +111,13 @@ void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) 
       gathered = std::max(gathered, l.micro.gathered_weight_bytes);
       f.roofline_seconds += l.roofline_seconds * static_cast<double>(l.steps);
     }
-    // A batch is made while the memory of the step before it is kept; the end of a phase frees it.
-    const int64_t source = f.phases.back().source.bytes;
-    if (slab + source > peak) peak = slab + source, f.source_bytes = source;
+    // A batch is made, and tasks are done, while the memory of the step before is kept; the end of a phase
+    // frees it.
+    const bool has_tasks = !recipe.evaluation.tasks.empty() || !s.tasks.empty() || !s.gate.empty();
+    const int64_t source = f.phases.back().source.bytes,
+                  tasks = has_tasks && on_rank ? engine_model_bytes(engine.model()) : 0;
+    if (slab + source + tasks > peak)
+      peak = slab + source + tasks, f.source_bytes = source, f.task_bytes = tasks;
   }
   const bool split = engine.step_ranks().schedule == PipelineScheduleKind::zero_bubble;
   f.transient_bytes = engine.gradients().transient_bytes(split) + gathered;

@@ -39,10 +39,16 @@ struct Preflight {
   std::vector<PhasePlan> phases;
   int64_t tokens = 0;
   int64_t source_bytes = 0;     ///< of the phase that sets the peak
-  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, slab and source
+  int64_t task_bytes = 0;       ///< of the engine that does its evaluation tasks
+  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, slab, source, tasks
   int64_t process_bytes = 0;    ///< beside them: what the program had in memory before it built the model
   int64_t data_bytes = 0;       ///< of the tokens that the phases read: files that are mapped into memory
   int64_t total_bytes() const { return predicted_bytes + process_bytes + data_bytes; }
+  /// The slab of the phase that sets the peak.
+  int64_t activation_bytes() const {
+    return predicted_bytes - weight_bytes - gradient_bytes - transient_bytes - optimizer_bytes -
+           snapshot_bytes - source_bytes - task_bytes;
+  }
   double roofline_seconds = 0;  ///< of the whole run
   /// Names of the policy (memory_policy.h): the recipe's, and those chosen for its memory.limit.
   std::vector<std::string> recompute, offload;

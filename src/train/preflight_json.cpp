@@ -36,7 +36,8 @@ std::string to_json(const Preflight& plan) {
                     {"predicted_bytes", plan.predicted_bytes}, {"weight_bytes", plan.weight_bytes},
                     {"gradient_bytes", plan.gradient_bytes},   {"transient_bytes", plan.transient_bytes},
                     {"optimizer_bytes", plan.optimizer_bytes}, {"checkpoint_copy_bytes", plan.snapshot_bytes},
-                    {"sampling_bytes", plan.source_bytes},     {"mapped_token_bytes", plan.data_bytes}};
+                    {"sampling_bytes", plan.source_bytes},     {"evaluation_task_bytes", plan.task_bytes},
+                    {"mapped_token_bytes", plan.data_bytes}};
   return Json{{"tokens", plan.tokens},
               {"roofline_seconds", plan.roofline_seconds},
               {"machine_gflops", plan.peak_gflops},

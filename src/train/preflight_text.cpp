@@ -186,14 +186,13 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
   line("memory",
        fmt::format(
            "{}: weights {}, gradients {},{} optimizer {} ({:.1f} bytes per parameter), checkpoint copy "
-           "{}, activations {}{}{}{}",
+           "{}, activations {}{}{}{}{}",
            amount(f.total_bytes()), amount(f.weight_bytes), amount(f.gradient_bytes),
            f.transient_bytes > 0 ? fmt::format(" in flight {},", amount(f.transient_bytes)) : "",
            amount(f.optimizer_bytes), static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total),
-           amount(f.snapshot_bytes),
-           amount(f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
-                  f.optimizer_bytes - f.snapshot_bytes - f.source_bytes),
+           amount(f.snapshot_bytes), amount(f.activation_bytes()),
            f.source_bytes > 0 ? ", sampling " + amount(f.source_bytes) : "",
+           f.task_bytes > 0 ? ", evaluation tasks " + amount(f.task_bytes) : "",
            f.data_bytes > 0 ? ", mapped tokens " + amount(f.data_bytes) : "",
            f.process_bytes > 0 ? fmt::format(", the program itself {}", amount(f.process_bytes)) : ""));
   if (const std::string parts = describe_activations(f); !parts.empty()) line("", parts);

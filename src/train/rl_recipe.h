@@ -187,6 +187,7 @@ struct RlConfig {
   std::vector<RlEnvironmentConfig> environments;
   int64_t prompts = 16, samples = 16;
   int64_t max_tokens = 128, reply_tokens = 0;
+  double signal_share = 1;
   int64_t thinking_tokens = -1, answer_tokens = -1;
   RolloutThinking thinking = RolloutThinking::any;
   double temperature = 1;
@@ -224,6 +225,9 @@ struct RlConfig {
     v("reply_tokens", reply_tokens,
       "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
       up_to(bounds::kSequence));
+    v("signal_share", signal_share,
+      "of the groups that are drawn on average, by which plans count what need_signal draws again",
+      between(0.01, 1));
     v("thinking_tokens", thinking_tokens,
       "of a reply's reasoning, after which its end is forced (and never trained on); -1: no limit",
       between(-1, bounds::kSequence));
@@ -269,6 +273,8 @@ struct RlConfig {
     if (environments.empty()) e.add("environments", "at least one is needed");
     if (reply_tokens > max_tokens)
       e.add("reply_tokens", "must be at most max_tokens = {}, found {}", max_tokens, reply_tokens);
+    if (signal_share < 1 && !need_signal)
+      e.add("signal_share", "counts groups that need_signal draws again, and need_signal is false");
     if (samples < 2 && advantage != AdvantageKind::reinforce)
       e.add("samples", "advantage {} compares the replies to a prompt: at least 2, found {}",
             name_of(advantage), samples);

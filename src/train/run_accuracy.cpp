@@ -42,14 +42,16 @@ double median(const std::vector<double>& values) {
 }
 
 std::string largest_term(const Preflight& f) {
-  const int64_t activations = f.predicted_bytes - f.weight_bytes - f.gradient_bytes - f.transient_bytes -
-                              f.optimizer_bytes - f.snapshot_bytes - f.source_bytes;
-  const std::pair<const char*, int64_t> terms[] = {
-      {"weights", f.weight_bytes},      {"gradients", f.gradient_bytes},
-      {"in flight", f.transient_bytes}, {"optimizer", f.optimizer_bytes},
-      {"activations", activations},     {"checkpoint copy", f.snapshot_bytes},
-      {"sampling", f.source_bytes},     {"the program itself", f.process_bytes},
-      {"mapped tokens", f.data_bytes}};
+  const std::pair<const char*, int64_t> terms[] = {{"weights", f.weight_bytes},
+                                                   {"gradients", f.gradient_bytes},
+                                                   {"in flight", f.transient_bytes},
+                                                   {"optimizer", f.optimizer_bytes},
+                                                   {"activations", f.activation_bytes()},
+                                                   {"checkpoint copy", f.snapshot_bytes},
+                                                   {"evaluation tasks", f.task_bytes},
+                                                   {"sampling", f.source_bytes},
+                                                   {"the program itself", f.process_bytes},
+                                                   {"mapped tokens", f.data_bytes}};
   const auto& most = *std::max_element(std::begin(terms), std::end(terms),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
   return fmt::format("{} {}", most.first, format_bytes(static_cast<double>(most.second)));

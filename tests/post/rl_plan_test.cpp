@@ -41,6 +41,10 @@ TEST(RlPlan, ShorterRepliesTakeLessTimeInTheSameMemory) {
       << longest.text;
   EXPECT_NE(shorter.text.find("tokens at 2 each, at most"), std::string::npos) << shorter.text;
   EXPECT_EQ(shorter.text.find("full length"), std::string::npos) << shorter.text;
+  const Preflight again = plan("reply_tokens = 2\nsignal_share = 0.5\n");
+  EXPECT_DOUBLE_EQ(again.phases[1].source.flops, 2 * shorter.phases[1].source.flops);
+  EXPECT_EQ(again.phases[1].levels[0].step_flops, shorter.phases[1].levels[0].step_flops);
+  EXPECT_THROW(plan("need_signal = false\nsignal_share = 0.5\n"), Error);
 }
 
 }  // namespace ingot::test::rl_plan_test

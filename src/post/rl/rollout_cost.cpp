@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "infer/call_cost.h"
 #include "infer/engine.h"
-#include "models/stage.h"
 
 namespace ingot {
 namespace {
@@ -25,29 +25,6 @@ int64_t replies(const RlConfig& c) {
   return std::max(c.prompts * c.samples, c.filter.pool * c.filter.samples * modes);
 }
 
-/// A forward pass over `rows` rows without a backward pass, up to the head.
-struct ForwardPlan {
-  int64_t bytes = 0;  ///< activations at their peak
-  double flops = 0;   ///< of a row
-};
-
-ForwardPlan forward_plan(const Model& model, int64_t rows) {
-  BatchLayout layout;
-  layout.count = rows;
-  layout.spans.push_back({0, rows, 0, nullptr, 0});
-  const Tensor column(nullptr, {rows}, DType::i32, DeviceKind::null);
-  CountingArena arena;
-  TapeProfile work;
-  Tape tape(arena, {.device = DeviceKind::null, .record = false, .profile = &work});
-  Context context{tape, model.weights(), &layout, tape.leaf(column)};
-  model.equip(context);
-  StageForward stage(model.decoder(), whole_model(model.config()), context, tape.leaf(column));
-  stage.head_input(0);
-  ForwardPlan plan{arena.peak_bytes(), 0};
-  for (const auto& [op, p] : work) plan.flops += p.flops[0] / static_cast<double>(rows);
-  return plan;
-}
-
 /// Keys and values stay cached after a reply ends, for prompts that begin alike, until the cache is full.
 int64_t cache_bytes(const Model& model, const PhaseConfig& phase) {
   const int64_t page = SequenceStore(sequence_layout(model), 0).page_bytes();
@@ -61,7 +38,7 @@ SourceCost rollout_cost(const Model& model, const PhaseConfig& phase) {
   const RlConfig& c = *phase.rl;
   const ModelConfig& m = model.config();
   const int64_t drawn = std::min(call_rows(), replies(c)), logits = m.head_rows() * 4;
-  const ForwardPlan call = forward_plan(model, call_rows());
+  const CallCost call = call_cost(model, call_rows());
   const int64_t engine = cache_bytes(model, phase) + call.bytes + drawn * logits;
   const auto layers = static_cast<int64_t>(model.decoder().moe_layers().size());
   const bool routes = c.updates_per_batch > 1 && layers > 0;
@@ -75,11 +52,12 @@ SourceCost rollout_cost(const Model& model, const PhaseConfig& phase) {
              prompts = static_cast<double>(c.prompts * (reply / 4)),
              head = 2 * static_cast<double>(m.head_rows() * m.width);
   // A token attends to those before it, whether they are cached or stand in one row.
-  const double token = forward_plan(model, std::min(phase.sequence, reply + reply / 4)).flops;
-  cost.flops = ((tokens + prompts) * token + tokens * head) / static_cast<double>(c.updates_per_batch);
+  const double token = call_cost(model, std::min(phase.sequence, reply + reply / 4)).flops;
+  cost.flops = ((tokens + prompts) * token + tokens * head) /
+               (c.signal_share * static_cast<double>(c.updates_per_batch));
   if (c.kl_reference == 0) return cost;
   // One row at a time; a chunk of logits of the head (ops/head).
-  const ForwardPlan reference = forward_plan(model, phase.sequence);
+  const CallCost reference = call_cost(model, phase.sequence);
   cost.bytes += std::max<int64_t>(0, reference.bytes + (int64_t{32} << 20) - engine) + model.bytes();
   cost.flops += (tokens + prompts * static_cast<double>(c.samples)) * (reference.flops + head) /
                 static_cast<double>(c.updates_per_batch);

@@ -7,7 +7,8 @@
 namespace ingot {
 
 /// Memory: where replies have their full length and prompts a quarter of it; cached keys and values never
-/// take more than rl.cache_mib. Work: of one round of sampling, of replies as long as planned rows hold.
+/// take more than rl.cache_mib. Work: of as many groups as bring those with a signal (rl.signal_share), of
+/// replies as long as planned rows hold.
 SourceCost rollout_cost(const Model& model, const PhaseConfig& phase);
 
 }  // namespace ingot
