@@ -77,6 +77,8 @@ class Device {
 
   /// Whether kernels of this device may be host code.
   virtual bool runs_host_kernels() const { return false; }
+  /// Whether the CPU's kernels then count as the device's own: the policy strict (tape/op.h) takes them.
+  virtual bool owns_host_kernels() const { return runs_host_kernels(); }
   /// Runs host code as a kernel, in the compute stream. What it throws is thrown by this call or a later one
   /// that launches, or waits for an event.
   virtual void launch(HostKernel&& kernel);

@@ -1,14 +1,13 @@
 // See adamw.h.
 #include "optim/adamw.h"
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "device/gpu/emulator.h"
-#include "optim/gpu_step.h"
 #include "optim/kernels.h"
+#include "optim/update_kernels.h"
 #include "optim/work.h"
 
 namespace ingot {
@@ -32,15 +31,6 @@ AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, d
   a.one_minus_beta3 = static_cast<float>(1.0 - ademamix_beta3(mix, c.beta1, t));
   a.alpha = static_cast<float>(ademamix_alpha(mix, t) * correction1);
   return a;
-}
-
-/// Whether GPUs' kernels, emulated, take all of them.
-bool adamw_is_for_gpu(std::span<const AdamWTensor> tensors) {
-  const auto is_f32 = [](const StoredValues& v) { return v.storage == ValueStorage::f32; };
-  return emulation().on && std::all_of(tensors.begin(), tensors.end(), [&](const AdamWTensor& t) {
-           return t.device == DeviceKind::sim && gpu_optim_takes({t.param, 1}) && is_f32(t.exp_avg) &&
-                  is_f32(t.exp_avg_sq) && is_f32(t.exp_avg_slow);
-         });
 }
 
 }  // namespace
@@ -70,7 +60,8 @@ double ademamix_beta3(const AdEMAMixConfig& c, double beta1, int64_t t) {
 }
 
 std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
-                                   double grad_scale, const AdEMAMixConfig& mix) {
+                                   double grad_scale, const AdEMAMixConfig& mix,
+                                   const UpdateKernels* kernels) {
   INGOT_CHECK(t >= 1, "t = {}", t);
   std::vector<int64_t> counts;
   std::vector<AdamWChunk> base;
@@ -78,7 +69,7 @@ std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const A
     counts.push_back(tensor.param->numel());
     base.push_back(scalars(tensor, config, t, grad_scale, mix));
   }
-  const std::vector<Chunk> chunks = chunks_of(counts);
+  const TensorChunks chunks = chunks_of(std::move(counts));
   const auto part = [&](const Chunk& c) {
     const AdamWTensor& tensor = tensors[static_cast<size_t>(c.tensor)];
     AdamWChunk a = base[static_cast<size_t>(c.tensor)];
@@ -91,17 +82,17 @@ std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const A
     a.count = c.count;
     return a;
   };
-  if (adamw_is_for_gpu(tensors)) {
+  if (kernels != nullptr) {
     std::vector<AdamWChunk> parts;
-    for (const Chunk& c : chunks) parts.push_back(part(c));
-    return gpu_adamw(parts, counts);
+    for (const Chunk& c : chunks.list) parts.push_back(part(c));
+    return kernels->adamw(parts, chunks);
   }
-  std::vector<UpdateSums> sums(chunks.size());
-  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+  std::vector<UpdateSums> sums(chunks.list.size());
+  parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(adamw_chunk)(part(chunks[static_cast<size_t>(i)]));
+      sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(adamw_chunk)(part(chunks[i]));
   });
-  return combine(chunks, sums, counts);
+  return combine(chunks, sums);
 }
 
 }  // namespace ingot

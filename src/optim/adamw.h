@@ -22,6 +22,8 @@
 
 namespace ingot {
 
+struct UpdateKernels;  // optim/update_kernels.h
+
 struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -55,8 +57,7 @@ struct AdamWTensor {
   StoredValues exp_avg_sq;
   double lr;  ///< of this tensor: schedule times the group's multiplier
   double weight_decay;
-  StoredValues exp_avg_slow = {};       ///< AdEMAMix; absent: AdamW
-  DeviceKind device = DeviceKind::cpu;  ///< whose kernels update it
+  StoredValues exp_avg_slow = {};  ///< AdEMAMix; absent: AdamW
 };
 
 /// Throws Error for betas outside [0, 1) or eps <= 0.
@@ -70,8 +71,9 @@ double ademamix_beta3(const AdEMAMixConfig& config, double beta1, int64_t t);
 
 /// Step number `t` (the first is 1) over all tensors; `grad_scale` = unscaling times clip factor, the only
 /// place where gradients are divided. Returns one UpdateStat per tensor. Empty tensors are fine. `mix` is for
-/// the tensors with a slow average.
+/// the tensors with a slow average; `kernels` are those of a device that take them all, nullptr the CPU's.
 std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
-                                   double grad_scale, const AdEMAMixConfig& mix = {});
+                                   double grad_scale, const AdEMAMixConfig& mix = {},
+                                   const UpdateKernels* kernels = nullptr);
 
 }  // namespace ingot

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -14,19 +15,19 @@ namespace ingot {
 GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale) {
   std::vector<int64_t> counts;
   for (const ParamView& p : params) counts.push_back(p.numel());
-  const std::vector<Chunk> chunks = chunks_of(counts);
-  std::vector<double> partial(chunks.size());
-  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+  const TensorChunks chunks = chunks_of(std::move(counts));
+  std::vector<double> partial(chunks.list.size());
+  parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const Chunk& c = chunks[i];
       const StoredPart grad = part_of(params[static_cast<size_t>(c.tensor)].grad, c.begin);
       partial[static_cast<size_t>(i)] = INGOT_ISA_CALL(sum_squares_of_stored)(grad, c.count);
     }
   });
   GradNorm result;
   result.sum_squares.resize(params.size());
-  for (size_t i = 0; i < chunks.size(); ++i)
-    result.sum_squares[static_cast<size_t>(chunks[i].tensor)] += partial[i];
+  for (size_t i = 0; i < partial.size(); ++i)
+    result.sum_squares[static_cast<size_t>(chunks.list[i].tensor)] += partial[i];
   result.combine(grad_scale);
   return result;
 }
@@ -44,6 +45,13 @@ void GradNorm::combine(double grad_scale) {
 double clip_factor(double norm, double max_norm) {
   INGOT_CHECK(max_norm >= 0, "max_norm = {}", max_norm);
   return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+}
+
+ClipFactor clip_of(std::span<const double> sum_squares, double grad_scale, double max_norm, double loss) {
+  GradNorm n;
+  n.sum_squares.assign(sum_squares.begin(), sum_squares.end());
+  n.combine(grad_scale);
+  return {n.finite() && std::isfinite(loss), clip_factor(n.norm, max_norm)};
 }
 
 std::string describe_bad_gradient(std::span<const ParamView> params, const GradNorm& norm) {

@@ -30,6 +30,13 @@ GradNorm gradient_norm(std::span<const ParamView> params, double grad_scale);
 /// min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 where max_norm is 0.
 double clip_factor(double norm, double max_norm);
 
+struct ClipFactor {
+  bool is_finite;
+  double factor;
+};
+/// The factor from the sums of squares of all gradients, and whether these and the loss are finite.
+ClipFactor clip_of(std::span<const double> sum_squares, double grad_scale, double max_norm, double loss);
+
 /// For the message when gradients are not finite: names the first bad tensor, how many of its elements are
 /// bad, the first one's index and value.
 std::string describe_bad_gradient(std::span<const ParamView> params, const GradNorm& norm);

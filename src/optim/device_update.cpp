@@ -2,13 +2,11 @@
 #include "optim/device_update.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
-#include "device/gpu/emulator.h"
 #include "optim/clip.h"
-#include "optim/gpu_step.h"
+#include "optim/update_kernels.h"
 
 namespace ingot {
 namespace {
@@ -34,20 +32,6 @@ double* words_of(void* block) {
   return static_cast<double*>(block);
 }
 
-/// Whether GPUs' kernels, emulated, take the parameters.
-bool is_for_gpu(std::span<const ParamView> params) {
-  return emulation().on && gpu_optim_takes(params);
-}
-
-ClipFactor clip_of(std::span<const ParamView> params, std::span<const double> sum_squares, double grad_scale,
-                   double max_norm, double loss) {
-  if (is_for_gpu(params)) return gpu_clip_factor(sum_squares, grad_scale, max_norm, loss);
-  GradNorm n;
-  n.sum_squares.assign(sum_squares.begin(), sum_squares.end());
-  n.combine(grad_scale);
-  return {n.finite() && std::isfinite(loss), clip_factor(n.norm, max_norm)};
-}
-
 std::vector<int64_t> whole_numbers(const double* values, int64_t count) {
   std::vector<int64_t> numbers;
   for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<int64_t>(values[i]));
@@ -62,7 +46,6 @@ DeviceUpdate::DeviceUpdate(DeviceKind device, Optimizer& optimizer, std::span<co
       optimizer_(optimizer),
       after_(std::move(after)),
       place_(optimizer.place_on_device(params)) {
-  place_.device = device;
   const auto take = [this](size_t count) { return std::exchange(words_.all, words_.all + count); };
   words_.sum_squares = take(params.size());
   words_.stats = take(2 * params.size());
@@ -154,17 +137,27 @@ void DeviceUpdate::launch_update_kernels() const {
   if (!after_.loads.empty() || !balance_places_.empty()) launch_balance();
 }
 
+const UpdateKernels* DeviceUpdate::norm_kernels() const {
+  return select_update_kernels(device_.kind(), [this](const UpdateKernels& kernels) {
+    const char* refused = nullptr;
+    for (size_t i = 0; i < place_.params.size() && refused == nullptr; ++i)
+      refused = kernels.refuse(place_.params[i], {});
+    return refused;
+  });
+}
+
 void DeviceUpdate::launch_norm() const {
   const auto norm = std::make_shared<UpdateCall>(UpdateCall{place_, word(0), {}});
   for (ParamView& p : norm->place.params) add(norm->addresses, p.grad, p.numel(), false);
   norm->addresses.add(norm->block, whole_block().bytes, true);
-  device_.launch({norm->addresses.ranges(), [norm, w = words_](std::span<void* const> at) {
-                    norm->addresses.bind(at);
-                    const std::vector<ParamView>& params = norm->place.params;
-                    const std::vector<double> sums =
-                        is_for_gpu(params) ? gpu_sum_squares(params) : gradient_norm(params, 1).sum_squares;
-                    std::copy(sums.begin(), sums.end(), words_of(norm->block) + w.sum_squares);
-                  }});
+  device_.launch(
+      {norm->addresses.ranges(), [norm, kernels = norm_kernels(), w = words_](std::span<void* const> at) {
+         norm->addresses.bind(at);
+         const std::vector<ParamView>& params = norm->place.params;
+         const std::vector<double> sums =
+             kernels != nullptr ? kernels->sum_squares(params) : gradient_norm(params, 1).sum_squares;
+         std::copy(sums.begin(), sums.end(), words_of(norm->block) + w.sum_squares);
+       }});
 }
 
 void DeviceUpdate::launch_step() const {
@@ -178,21 +171,23 @@ void DeviceUpdate::launch_step() const {
       add(update->addresses, state.moments[s], state.slots[s].shape.numel(), true);
   }
   update->addresses.add(update->block, whole_block().bytes, true);
+  const UpdateKernels* const kernels = norm_kernels();
   device_.launch(
-      {update->addresses.ranges(), [update, optimizer = &optimizer_, w = words_](std::span<void* const> at) {
+      {update->addresses.ranges(), [update, clip_of = kernels != nullptr ? kernels->clip_factor : clip_of,
+                                    rules = optimizer_.kernels_on(device_.kind()), optimizer = &optimizer_,
+                                    w = words_](std::span<void* const> at) {
          update->addresses.bind(at);
          double* const words = words_of(update->block);
          const size_t count = update->place.params.size();
          UpdateScalars scalars;
          std::memcpy(&scalars, words + w.scalars, sizeof(scalars));
          StepArgs args{.lr = scalars.lr, .grad_scale = scalars.grad_scale};
-         const ClipFactor clip =
-             clip_of(update->place.params, std::span<const double>(words + w.sum_squares, count),
-                     args.grad_scale, optimizer->config().clip, words[w.loss]);
+         const ClipFactor clip = clip_of(std::span<const double>(words + w.sum_squares, count),
+                                         args.grad_scale, optimizer->config().clip, words[w.loss]);
          if (!clip.is_finite) return;
          args.clip_factor = scalars.clip_factor > 0 ? scalars.clip_factor : clip.factor;
          const std::vector<UpdateStat> stats =
-             optimizer->step_at(update->place, args, static_cast<int64_t>(scalars.step));
+             optimizer->step_at(update->place, args, static_cast<int64_t>(scalars.step), rules);
          for (size_t i = 0; i < count; ++i) {
            words[w.stats + 2 * i] = stats[i].update_rms;
            words[w.stats + 2 * i + 1] = stats[i].weight_rms;

@@ -86,6 +86,8 @@ class DeviceUpdate {
   KernelRange whole_block() const;
   /// Index of the word at an address of the block.
   size_t index_of(const void* address) const;
+  /// Of the gradients and the clip factor; nullptr: the CPU's.
+  const UpdateKernels* norm_kernels() const;
   void launch_kernels() const;
   void launch_update_kernels() const;
   void launch_step() const;

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -68,17 +69,17 @@ std::vector<UpdateStat> update_elements(std::span<const RuleTensor> tensors, dou
     INGOT_CHECK(t.state.size() <= kMostSlots, "'{}' has {} state tensors", t.param->name, t.state.size());
     counts.push_back(t.param->numel());
   }
-  const std::vector<Chunk> chunks = chunks_of(counts);
-  std::vector<UpdateSums> sums(chunks.size());
-  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t first, int64_t last) {
+  const TensorChunks chunks = chunks_of(std::move(counts));
+  std::vector<UpdateSums> sums(chunks.list.size());
+  parallel_for(chunks.size(), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const Chunk& c = chunks[i];
       sums[static_cast<size_t>(i)] =
           element_rule::update_chunk(tensors[static_cast<size_t>(c.tensor)], c.begin, c.begin + c.count,
                                      static_cast<float>(grad_scale), update);
     }
   });
-  return combine(chunks, sums, counts);
+  return combine(chunks, sums);
 }
 
 }  // namespace ingot

@@ -4,41 +4,31 @@
 #include <algorithm>
 
 #include "optim/gpu_optim.h"
-#include "optim/work.h"
 
 namespace ingot {
 namespace {
 
-/// GpuTensors::first of chunks_of(counts).
-std::vector<int64_t> first_chunks(const std::vector<int64_t>& counts) {
-  std::vector<int64_t> first{0};
-  for (const int64_t n : counts) first.push_back(first.back() + (n + kOptimChunk - 1) / kOptimChunk);
-  return first;
-}
-
-}  // namespace
-
-bool gpu_optim_takes(std::span<const ParamView> params) {
-  return std::all_of(params.begin(), params.end(), [](const ParamView& p) {
-    return p.master.storage == ValueStorage::f32 && p.grad.storage == ValueStorage::f32 &&
-           p.compute == nullptr;
-  });
+const char* gpu_refuses(const ParamView& p, std::span<const StoredValues> state) {
+  const auto is_f32 = [](const StoredValues& v) { return v.storage == ValueStorage::f32; };
+  if (p.compute != nullptr) return "weights have a copy to compute with";
+  if (!is_f32(p.master) || !is_f32(p.grad)) return "weights or gradients are not f32";
+  return std::all_of(state.begin(), state.end(), is_f32) ? nullptr : "moments are not f32";
 }
 
 std::vector<double> gpu_sum_squares(std::span<const ParamView> params) {
   std::vector<int64_t> counts;
   for (const ParamView& p : params) counts.push_back(p.numel());
+  const TensorChunks chunks = chunks_of(std::move(counts));
   std::vector<GpuSumSquares::Part> parts;
-  for (const Chunk& c : chunks_of(counts))
+  for (const Chunk& c : chunks.list)
     parts.push_back(
         {static_cast<const float*>(params[static_cast<size_t>(c.tensor)].grad.data) + c.begin, c.count});
-  const std::vector<int64_t> first = first_chunks(counts);
   std::vector<double> partial(parts.size()), sums(params.size());
   INGOT_GPU_CALL(launch_sum_squares)
   ({}, {parts.data(),
-        static_cast<int64_t>(parts.size()),
+        chunks.size(),
         partial.data(),
-        {first.data(), static_cast<int64_t>(params.size())},
+        {chunks.first.data(), static_cast<int64_t>(params.size())},
         sums.data()});
   return sums;
 }
@@ -53,20 +43,26 @@ ClipFactor gpu_clip_factor(std::span<const double> sum_squares, double grad_scal
   return {is_finite != 0, factor};
 }
 
-std::vector<UpdateStat> gpu_adamw(std::span<const AdamWChunk> parts, const std::vector<int64_t>& counts) {
-  const std::vector<int64_t> first = first_chunks(counts);
+std::vector<UpdateStat> gpu_adamw(std::span<const AdamWChunk> parts, const TensorChunks& chunks) {
   std::vector<UpdateSums> sums(parts.size());
-  std::vector<GpuUpdateStat> stats(counts.size());
+  std::vector<GpuUpdateStat> stats(chunks.counts.size());
   INGOT_GPU_CALL(launch_adamw)
   ({}, {parts.data(),
-        static_cast<int64_t>(parts.size()),
+        chunks.size(),
         sums.data(),
-        {first.data(), static_cast<int64_t>(counts.size())},
-        counts.data(),
+        {chunks.first.data(), static_cast<int64_t>(stats.size())},
+        chunks.counts.data(),
         stats.data()});
   std::vector<UpdateStat> result;
   for (const GpuUpdateStat& s : stats) result.push_back({s.update_rms, s.weight_rms});
   return result;
+}
+
+}  // namespace
+
+const UpdateKernels& gpu_update_kernels() {
+  static const UpdateKernels kernels{"cuda", gpu_refuses, gpu_sum_squares, gpu_clip_factor, gpu_adamw};
+  return kernels;
 }
 
 }  // namespace ingot

@@ -164,10 +164,10 @@ void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot,
   const ParamView& p = *tensor.param;
   if (block.count() > slot.input.size()) slot.input = FloatBuffer(block.count());
   float* input = slot.input.data() + (block.begin - block.offset);
-  const std::vector<Chunk> chunks = chunks_of({block.end - block.begin});
-  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+  const TensorChunks chunks = chunks_of({block.end - block.begin});
+  parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const Chunk& c = chunks[i];
       const int64_t at = block.begin - p.begin + c.begin;
       const double weight = config_.form == MomentumForm::lerp ? 1.0 - factors.momentum : 1.0;
       INGOT_ISA_CALL(momentum_chunk)
@@ -287,11 +287,11 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
   const ParamView& p = *tensor.param;
   const float* update = slot.input.data() + (band.begin - block.offset);
   const double step_size = tensor.lr * muon_scale(config_, band.rows, band.cols);
-  const std::vector<Chunk> chunks = chunks_of({band.end - band.begin});
-  std::vector<UpdateSums> sums(chunks.size());
-  parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+  const TensorChunks chunks = chunks_of({band.end - band.begin});
+  std::vector<UpdateSums> sums(chunks.list.size());
+  parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Chunk& c = chunks[static_cast<size_t>(i)];
+      const Chunk& c = chunks[i];
       const int64_t at = band.begin - p.begin + c.begin;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
           {part_of(p.master, at), update + c.begin, ingot::at(p.compute, p.compute_dtype, at),

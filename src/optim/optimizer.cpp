@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "optim/update_kernels.h"
 #include "tensor/arena.h"
 
 namespace ingot {
@@ -102,7 +103,7 @@ void Optimizer::reset() {
 }
 
 std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const StepArgs& args, Place& place,
-                                             int64_t step) {
+                                             int64_t step, const UpdateKernels* kernels) {
   UpdateRule& rule = *rules_.at(name);
   const auto stream = [&](const ParamView& p, const std::string& values) {
     return hash64(fmt::format("{}.{} {}", p.name, values, step));
@@ -118,17 +119,35 @@ std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const Step
         state.moments[s].stream = stream(p, state.slots[s].name);
     if (p.master.storage == ValueStorage::bf16_stochastic) p.master.stream = stream(p, "master");
     tensors.push_back({&p, state.moments, args.lr * g.lr_multiplier * rule.rate_factor(),
-                       config_.weight_decay * g.decay_multiplier, place.device});
+                       config_.weight_decay * g.decay_multiplier});
   }
-  return rule.step(tensors, step, args.grad_scale * args.clip_factor);
+  return rule.step_by(kernels, tensors, step, args.grad_scale * args.clip_factor);
 }
 
-std::vector<UpdateStat> Optimizer::step_at(Place& place, const StepArgs& args, int64_t step) {
+Optimizer::RuleKernels Optimizer::kernels_on(DeviceKind device) const {
+  RuleKernels all;
+  for (const auto& [name, rule] : rules_)
+    all[name] = select_update_kernels(device, [&, &name = name, &rule = rule](const UpdateKernels& kernels) {
+      const char* refused = nullptr;
+      for (size_t i = 0; i < place_.params.size() && refused == nullptr; ++i) {
+        if (groups_[i].optimizer != name) continue;
+        refused = rule->refuse_kernels(place_.params[i]);
+        if (refused == nullptr) refused = kernels.refuse(place_.params[i], place_.state[i].moments);
+      }
+      return refused;
+    });
+  return all;
+}
+
+std::vector<UpdateStat> Optimizer::step_at(Place& place, const StepArgs& args, int64_t step,
+                                           const RuleKernels& kernels) {
   INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor),
               "lr = {}, gradient factor = {}", args.lr, args.grad_scale * args.clip_factor);
   std::vector<UpdateStat> all(place.params.size());
   for (const auto& [name, rule] : rules_) {
-    const std::vector<UpdateStat> stats = step_rule(name, args, place, step);
+    const auto found = kernels.find(name);
+    const std::vector<UpdateStat> stats =
+        step_rule(name, args, place, step, found == kernels.end() ? nullptr : found->second);
     auto next = stats.begin();
     for (size_t i = 0; i < place.params.size(); ++i)
       if (groups_[i].optimizer == name) all[i] = *next++;

@@ -56,15 +56,18 @@ class Optimizer {
   struct Place {
     std::vector<ParamView> params;
     std::vector<State> state;
-    DeviceKind device =
-        DeviceKind::cpu;  ///< that they are on, though the host's addresses are theirs in a kernel
   };
+  /// Kernels of a device, by rule; nullptr, or none: the CPU's.
+  using RuleKernels = std::map<std::string, const UpdateKernels*>;
   /// Weights and gradients where `params` has them, and state on the device, where it goes.
   Place place_on_device(std::span<const ParamView> params) const;
   /// The state's addresses on the device are those of place_on_device() again, and it is there.
   void move_state_to_device() const { memory_.on_device(); }
+  /// Those that make the updates of each rule.
+  RuleKernels kernels_on(DeviceKind device) const;
   /// Update number `step` at a place; one UpdateStat for each parameter.
-  std::vector<UpdateStat> step_at(Place& place, const StepArgs& args, int64_t step);
+  std::vector<UpdateStat> step_at(Place& place, const StepArgs& args, int64_t step,
+                                  const RuleKernels& kernels = {});
   /// Counts a step; returns its number, from 0.
   int64_t count_step() { return steps_++; }
   /// The step that was counted last was not made.
@@ -107,8 +110,8 @@ class Optimizer {
   void check_params() const;
   void check_whole() const;
   void lay_out_state(uint64_t seed, Backing backing, DeviceKind device);
-  std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args, Place& place,
-                                    int64_t step);
+  std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args, Place& place, int64_t step,
+                                    const UpdateKernels* kernels);
 
   OptimizerConfig config_;
   int64_t config_version_ = 0;

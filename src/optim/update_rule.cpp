@@ -40,11 +40,16 @@ class AdamRule final : public UpdateRule {
   }
   std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                double grad_scale) override {
+    return step_by(nullptr, tensors, step, grad_scale);
+  }
+  const char* refuse_kernels(const ParamView&) const override { return nullptr; }
+  std::vector<UpdateStat> step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
+                                  int64_t step, double grad_scale) override {
     std::vector<AdamWTensor> list;
     for (const RuleTensor& t : tensors)
-      list.push_back({t.param, t.state[0], t.state[1], t.lr, t.weight_decay,
-                      mixing_ ? t.state[2] : StoredValues(), t.device});
-    return adamw_step(list, config_.adamw, step + 1, grad_scale, config_.ademamix);
+      list.push_back(
+          {t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : StoredValues()});
+    return adamw_step(list, config_.adamw, step + 1, grad_scale, config_.ademamix, kernels);
   }
 
  private:
@@ -107,6 +112,12 @@ std::map<std::string, RegisteredOptimizer>& registered() {
 }
 
 }  // namespace
+
+std::vector<UpdateStat> UpdateRule::step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
+                                            int64_t step_number, double grad_scale) {
+  INGOT_CHECK(kernels == nullptr);
+  return step(tensors, step_number, grad_scale);
+}
 
 void register_optimizer(const std::string& name, RuleTakes takes, RuleMaker make) {
   if (name.empty() || name == "none") fail("an optimizer cannot be named '{}'", name);

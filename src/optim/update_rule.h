@@ -18,6 +18,7 @@
 namespace ingot {
 
 struct OptimizerConfig;
+struct UpdateKernels;  // optim/update_kernels.h
 
 /// One tensor of state: zero before the first step.
 struct StateSlot {
@@ -32,7 +33,6 @@ struct RuleTensor {
   std::span<const StoredValues> state;
   double lr;
   double weight_decay;
-  DeviceKind device = DeviceKind::cpu;  ///< where it lies; its addresses are those of the host meanwhile
 };
 
 class UpdateRule {
@@ -42,6 +42,11 @@ class UpdateRule {
   /// Update number `step` (from 0) of all tensors; one UpdateStat each. Results do not depend on threads.
   virtual std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                        double grad_scale) = 0;
+  /// Why no kernels of a device (update_kernels.h) make its update of this parameter, or nullptr: they do.
+  virtual const char* refuse_kernels(const ParamView&) const { return "the rule is host code"; }
+  /// step() by kernels that take every tensor, and that it does not refuse for any; nullptr: the CPU's.
+  virtual std::vector<UpdateStat> step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
+                                          int64_t step, double grad_scale);
   /// Floating-point operations of one update; element-wise work is not counted.
   virtual double flops(const ParamView&) const { return 0; }
   /// Factor on the learning rate, besides the schedule's and the group's.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/philox.h"
@@ -19,12 +20,24 @@ struct Chunk {
   int64_t count;
 };
 
-/// All chunks of tensors with these element counts, in order; an empty tensor has none.
-inline std::vector<Chunk> chunks_of(const std::vector<int64_t>& counts) {
-  std::vector<Chunk> chunks;
-  for (size_t t = 0; t < counts.size(); ++t)
-    for (int64_t begin = 0; begin < counts[t]; begin += kOptimChunk)
-      chunks.push_back({static_cast<int64_t>(t), begin, std::min(kOptimChunk, counts[t] - begin)});
+/// All chunks of some tensors, in order; an empty tensor has none.
+struct TensorChunks {
+  std::vector<int64_t> counts;  ///< elements of each tensor
+  std::vector<Chunk> list;
+  std::vector<int64_t> first;  ///< tensor t has the chunks first[t] .. first[t + 1] of the list
+  int64_t size() const { return static_cast<int64_t>(list.size()); }
+  const Chunk& operator[](int64_t i) const { return list[static_cast<size_t>(i)]; }
+};
+
+/// The chunks of tensors with these element counts.
+inline TensorChunks chunks_of(std::vector<int64_t> counts) {
+  TensorChunks chunks{std::move(counts), {}, {0}};
+  for (size_t t = 0; t < chunks.counts.size(); ++t) {
+    const int64_t count = chunks.counts[t];
+    for (int64_t begin = 0; begin < count; begin += kOptimChunk)
+      chunks.list.push_back({static_cast<int64_t>(t), begin, std::min(kOptimChunk, count - begin)});
+    chunks.first.push_back(chunks.size());
+  }
   return chunks;
 }
 
@@ -49,16 +62,15 @@ inline StoredPart part_of(const StoredValues& m, int64_t first) {
 }
 
 /// Chunk sums added per tensor, in order, as RMS values.
-inline std::vector<UpdateStat> combine(const std::vector<Chunk>& chunks, const std::vector<UpdateSums>& sums,
-                                       const std::vector<int64_t>& counts) {
-  std::vector<UpdateStat> stats(counts.size());
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    UpdateStat& s = stats[static_cast<size_t>(chunks[i].tensor)];
+inline std::vector<UpdateStat> combine(const TensorChunks& chunks, const std::vector<UpdateSums>& sums) {
+  std::vector<UpdateStat> stats(chunks.counts.size());
+  for (size_t i = 0; i < sums.size(); ++i) {
+    UpdateStat& s = stats[static_cast<size_t>(chunks.list[i].tensor)];
     s.update_rms += static_cast<double>(sums[i].update_sq);
     s.weight_rms += static_cast<double>(sums[i].weight_sq);
   }
-  for (size_t t = 0; t < counts.size(); ++t) {
-    const double n = static_cast<double>(std::max<int64_t>(counts[t], 1));
+  for (size_t t = 0; t < stats.size(); ++t) {
+    const double n = static_cast<double>(std::max<int64_t>(chunks.counts[t], 1));
     stats[t] = {std::sqrt(stats[t].update_rms / n), std::sqrt(stats[t].weight_rms / n)};
   }
   return stats;

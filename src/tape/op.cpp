@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/log.h"
-#include "device/gpu/emulator.h"
 #include "tensor/host_copy.h"
 
 namespace ingot {
@@ -89,8 +88,8 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
   std::string reasons;
   if (p != KernelPolicy::reference)
     if (const Kernel* k = first_that_takes(op, call, device, reasons); k != nullptr) return k;
-  if (device_of(device).runs_host_kernels()) {
-    const bool takes_host_code = p != KernelPolicy::strict || !emulation().alone;
+  if (const Device& d = device_of(device); d.runs_host_kernels()) {
+    const bool takes_host_code = p != KernelPolicy::strict || d.owns_host_kernels();
     if (!op.communicates() && takes_host_code) return &select_kernel(op, call);
     if (op.communicates() && reasons.empty()) return nullptr;
   }

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/round.h"
+#include "device/gpu/emulator.h"
 #include "device/host_kernel.h"
 #include "device/memory/pages.h"
 #include "device/sim/sim_names.h"
@@ -110,6 +111,7 @@ class SimDevice final : public Device {
   }
 
   bool runs_host_kernels() const override { return true; }
+  bool owns_host_kernels() const override { return !emulation().alone; }
   void launch(HostKernel&& kernel) override {
     const std::lock_guard lock(mutex_);
     if (const auto capture = captures_.find(std::this_thread::get_id()); capture != captures_.end()) {
