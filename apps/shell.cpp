@@ -216,6 +216,11 @@ std::string manual_page(const CommandText& program) {
          "show.\n"
          ".TP\n.B INGOT_THREADS\nnumber of threads; default: the cores.\n"
          ".TP\n.B INGOT_ISA\ngeneric, avx2 or avx512: the best instruction set to use.\n"
+         ".TP\n.B INGOT_SIM\nordered, or async,SEED: when work of the simulated device runs, at once or "
+         "late.\n"
+         ".TP\n.B INGOT_EMULATE\nSEED, or SEED,alone: the simulated device runs the kernels of GPUs, "
+         "emulated; "
+         "alone: and refuses what has none.\n"
          ".SH EXAMPLES\n.nf\n" +
          roff(program.footer) + "\n.fi\n";
 }

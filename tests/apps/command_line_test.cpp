@@ -135,8 +135,9 @@ TEST(CommandLine, CompletionCompletes) {
 TEST(CommandLine, TheManualPageHasEveryCommand) {
   const std::string page = ingot({"man"}).output;
   EXPECT_EQ(page.rfind(".TH INGOT 1", 0), 0u);
-  for (const char* text : {".SS ingot run [OPTIONS] recipe", ".SS ingot tokenizer encode",
-                           "\\-\\-temperature", ".SH EXIT STATUS", "INGOT_THREADS"})
+  for (const char* text :
+       {".SS ingot run [OPTIONS] recipe", ".SS ingot tokenizer encode", "\\-\\-temperature",
+        ".SH EXIT STATUS", "INGOT_THREADS", "INGOT_SIM", "INGOT_EMULATE"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
   for (const char* bad : {"\n.ingot", "\n'"}) EXPECT_EQ(page.find(bad), std::string::npos) << bad;
   const test::TempDir folder;

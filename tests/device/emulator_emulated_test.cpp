@@ -69,6 +69,18 @@ TEST(Emulator, TheSeedDecidesTheOrder) {
   EXPECT_EQ(orders.size(), 3U);
 }
 
+TEST(Emulator, TheSettingOfTheEnvironmentIsRead) {
+  const Emulation plain = emulation_of("17"), alone = emulation_of("18446744073709551615,alone");
+  EXPECT_TRUE(plain.on && !plain.alone);
+  EXPECT_EQ(plain.seed, 17U);
+  EXPECT_TRUE(alone.on && alone.alone);
+  EXPECT_EQ(alone.seed, ~uint64_t{0});
+  for (const char* wrong :
+       {"", "alone", ",alone", "1,", "1,alon", "1,alone,", "1,alone ", "1, alone", "1,ALONE", "1alone", " 1",
+        "1 ", "-1", "+1", "1.5", "0x1", "1,2", "async,1", "18446744073709551616"})
+    EXPECT_THROW(emulation_of(wrong), Error) << wrong;
+}
+
 void sums(const float* x, float* to, int64_t width) {
   const float sum = row_sum(x + row_of_thread() * width, width);
   if (writes_scalars()) to[row_of_thread()] = sum;

@@ -36,20 +36,11 @@ constexpr size_t kStackBytes = size_t{256} << 10, kGuardBytes = 4096;
 std::mutex settings_mutex;
 std::map<std::string, int64_t> launch_counts;
 
-Emulation emulation_of_environment() {
-  const char* const text = std::getenv("INGOT_EMULATE");
-  if (text == nullptr) return {};
-  Emulation emulation{.on = true};
-  const char* const end = text + std::strlen(text);
-  const auto [at, error] = std::from_chars(text, end, emulation.seed);
-  emulation.alone = std::string_view(at) == ",alone";
-  if (error == std::errc() && at != text && (at == end || emulation.alone)) return emulation;
-  throw Error(fmt::format("INGOT_EMULATE is '{}', expected a seed, or SEED,alone", text),
-              "for example INGOT_EMULATE=1");
-}
-
 Emulation& chosen_emulation() {
-  static Emulation emulation = emulation_of_environment();
+  static Emulation emulation = [] {
+    const char* const text = std::getenv("INGOT_EMULATE");
+    return text == nullptr ? Emulation{} : emulation_of(text);
+  }();
   return emulation;
 }
 
@@ -306,6 +297,16 @@ void Launch::begin() {
 Emulation emulation() {
   const std::lock_guard lock(settings_mutex);
   return chosen_emulation();
+}
+
+Emulation emulation_of(const std::string& text) {
+  Emulation emulation{.on = true};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, emulation.seed);
+  emulation.alone = std::string_view(at, end) == ",alone";
+  if (error == std::errc() && (at == end || emulation.alone)) return emulation;
+  throw Error(fmt::format("INGOT_EMULATE is '{}', expected SEED or SEED,alone", text),
+              "for example INGOT_EMULATE=1");
 }
 
 void set_emulation(const Emulation& emulation) {

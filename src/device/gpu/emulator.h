@@ -17,7 +17,7 @@ namespace ingot {
 
 /// Whether the simulated device takes the GPU's kernels, emulated, before the CPU's (ops/gpu_registry.h), and
 /// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed or
-/// "SEED,alone", or off where it is not set. Error where it is another text.
+/// "SEED,alone", or off where it is not set.
 struct Emulation {
   bool on = false;
   uint64_t seed = 0;
@@ -25,6 +25,8 @@ struct Emulation {
       false;  ///< the policy strict takes no other kernel there, as on a GPU, which runs no host code
 };
 Emulation emulation();
+/// What a text of INGOT_EMULATE says. Error for another.
+Emulation emulation_of(const std::string& text);
 void set_emulation(const Emulation& emulation);
 /// How often each kernel was launched since the process began, by its name; thread-safe.
 std::map<std::string, int64_t> emulated_launches();
