@@ -1,7 +1,6 @@
 // See balance.h.
 #include "optim/balance.h"
 
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -46,30 +45,27 @@ void BalanceController::move_state_to_device() const {
 
 void BalanceController::step(size_t index, std::span<const int64_t> counts) {
   INGOT_CHECK(index < layers_.size(), "layer {} of {}", index, layers_.size());
-  step_at(index, place(index, state_.data()), counts);
-}
-
-void BalanceController::step_at(size_t index, const Place& at, std::span<const int64_t> counts) const {
   const BalanceView& layer = layers_[index];
   INGOT_CHECK(static_cast<int64_t>(counts.size()) == layer.classes, "'{}': {} counts for {} classes",
               layer.name, counts.size(), layer.classes);
-  const auto real = counts.first(static_cast<size_t>(layer.experts));
-  const int64_t total = std::accumulate(real.begin(), real.end(), int64_t{0});
-  if (layer.frozen || total == 0) return;
-  if (config_.rule == BalanceRule::sign) {
-    for (size_t i = 0; i < real.size(); ++i) {
-      const int64_t excess = real[i] * layer.experts - total;  // sign(n_i - mean), in integers
-      if (excess != 0) at.bias[i] += static_cast<float>(excess > 0 ? -config_.rate : config_.rate);
-    }
-    return;
-  }
-  std::vector<float> error(real.size());
-  for (size_t i = 0; i < real.size(); ++i)
-    error[i] = static_cast<float>(static_cast<double>(real[i]) / static_cast<double>(total) -
-                                  1.0 / static_cast<double>(layer.experts));
-  const ParamView view{.name = layer.name, .shape = {layer.experts}, .master = at.bias, .grad = error.data()};
-  const AdamWTensor tensor{&view, at.exp_avg, at.exp_avg_sq, config_.rate, 0.0};
-  adamw_step({&tensor, 1}, config_.adamw, ++*at.step, 1.0);
+  if (layer.frozen) return;
+  const std::vector<double> real(counts.begin(), counts.begin() + layer.experts);
+  INGOT_ISA_CALL(balance_experts)(args_at(index, place(index, state_.data()), real.data()));
+}
+
+BalanceArgs BalanceController::args_at(size_t index, const Place& at, const double* counts) const {
+  const AdamWConfig& c = config_.adamw;
+  return {counts,
+          layers_[index].experts,
+          config_.rule == BalanceRule::sign,
+          config_.rate,
+          c.beta1,
+          c.beta2,
+          c.eps,
+          at.bias,
+          at.exp_avg,
+          at.exp_avg_sq,
+          at.step};
 }
 
 void BalanceController::for_each_state(const std::function<void(const std::string&, const Tensor&)>& fn) {

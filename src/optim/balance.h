@@ -6,8 +6,8 @@
 //
 // Counts are of valid tokens over the whole step: all micro-batches, all ranks. Classes beyond the real
 // experts (ZAYA1's skip class) are pinned: never moved, and left out of sums and targets. Biases and state
-// are fp32. Call after the optimizer step, so all forward passes of a step share one bias. Sources:
-// docs/optimizers.md.
+// are fp32. Powers of the betas are those of power.h, which devices have too. Call after the optimizer step,
+// so all forward passes of a step share one bias. Sources: docs/optimizers.md.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,6 +18,7 @@
 
 #include "nn/moe/config.h"
 #include "optim/adamw.h"
+#include "optim/kernels.h"
 #include "optim/param.h"
 
 namespace ingot {
@@ -60,7 +61,8 @@ class BalanceController {
   Place place_on_device(size_t layer, void* bias) const;
   /// The addresses are those of place_on_device() again, and the state is there.
   void move_state_to_device() const;
-  void step_at(size_t layer, const Place& place, std::span<const int64_t> counts) const;
+  /// A step of a layer that is not frozen, as the arguments of a kernel; `counts`: of its experts.
+  BalanceArgs args_at(size_t layer, const Place& place, const double* counts) const;
 
   /// Visits what a checkpoint must hold besides the biases: name + ".exp_avg", ".exp_avg_sq" (f32) and
   /// ".step" (i64). Nothing for `sign`. Loading writes through the same tensors.

@@ -28,14 +28,24 @@ struct ClipCall {
   KernelAddresses addresses;
 };
 
+std::vector<QkRows*> rows_of(QkClipLayer& layer) {
+  std::vector<QkRows*> all;
+  for (auto* side : {&layer.queries, &layer.keys, &layer.temperatures, &layer.shared_key_queries})
+    for (QkRows& rows : *side) all.push_back(&rows);
+  return all;
+}
+
 double* words_of(void* block) {
   return static_cast<double*>(block);
 }
 
-std::vector<int64_t> whole_numbers(const double* values, int64_t count) {
-  std::vector<int64_t> numbers;
-  for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<int64_t>(values[i]));
-  return numbers;
+void balance_on_host(std::span<const BalanceTask> layers) {
+  for (const BalanceTask& layer : layers) {
+    std::vector<int64_t> counts;
+    for (int64_t i = 0; i < layer.experts; ++i) counts.push_back(static_cast<int64_t>(layer.counts[i]));
+    if (layer.load != nullptr) load_fractions(counts, layer.load);
+    if (layer.biases != nullptr) INGOT_ISA_CALL(balance_experts)(*layer.biases);
+  }
 }
 
 }  // namespace
@@ -138,12 +148,7 @@ void DeviceUpdate::launch_update_kernels() const {
 }
 
 const UpdateKernels* DeviceUpdate::norm_kernels() const {
-  return select_update_kernels(device_.kind(), [this](const UpdateKernels& kernels) {
-    const char* refused = nullptr;
-    for (size_t i = 0; i < place_.params.size() && refused == nullptr; ++i)
-      refused = kernels.refuse(place_.params[i], {});
-    return refused;
-  });
+  return select_update_kernels(device_.kind(), "the norm of gradients", place_.params);
 }
 
 void DeviceUpdate::launch_norm() const {
@@ -199,22 +204,32 @@ void DeviceUpdate::launch_step() const {
 void DeviceUpdate::launch_clip() const {
   const auto call = std::make_shared<ClipCall>(ClipCall{after_.clip_layers, word(0), {}});
   for (QkClipLayer& layer : call->layers)
-    for (auto* side : {&layer.queries, &layer.keys, &layer.temperatures, &layer.shared_key_queries})
-      for (QkRows& rows : *side) add(call->addresses, rows.param.master, rows.param.numel(), true);
+    for (QkRows* rows : rows_of(layer)) add(call->addresses, rows->param.master, rows->param.numel(), true);
   call->addresses.add(call->block, whole_block().bytes, true);
   std::vector<std::pair<size_t, size_t>> logits;  // layer, first word
   for (const auto& [layer, at] : sums_.logits) logits.emplace_back(layer, index_of(at));
-  device_.launch(
-      {call->addresses.ranges(), [call, logits, config = after_.clip, w = words_](std::span<void* const> at) {
-         call->addresses.bind(at);
-         double* const words = words_of(call->block);
-         if (words[w.made] == 0) return;
-         for (const auto& [index, first] : logits) {
-           const QkClipLayer& layer = call->layers[index];
-           const std::span<const double> max_logit(words + first, static_cast<size_t>(layer.heads));
-           words[w.clipped] += static_cast<double>(qk_clip(config, layer, max_logit));
-         }
-       }});
+  std::vector<ParamView> params;
+  for (QkClipLayer& layer : call->layers)
+    for (const QkRows* rows : rows_of(layer)) params.push_back(rows->param);
+  device_.launch({call->addresses.ranges(),
+                  [call, logits, kernels = select_update_kernels(device_.kind(), "QK-clip", params),
+                   config = after_.clip, w = words_](std::span<void* const> at) {
+                    call->addresses.bind(at);
+                    double* const words = words_of(call->block);
+                    if (words[w.made] == 0) return;
+                    if (kernels != nullptr) {
+                      std::vector<QkClipTask> tasks;
+                      for (const auto& [index, first] : logits)
+                        tasks.push_back({&call->layers[index], words + first});
+                      return kernels->qk_clip(config, tasks, words + w.clipped);
+                    }
+                    for (const auto& [index, first] : logits) {
+                      const QkClipLayer& layer = call->layers[index];
+                      const std::span<const double> max_logit(words + first,
+                                                              static_cast<size_t>(layer.heads));
+                      words[w.clipped] += static_cast<double>(qk_clip(config, layer, max_logit));
+                    }
+                  }});
 }
 
 void DeviceUpdate::launch_balance() const {
@@ -231,23 +246,30 @@ void DeviceUpdate::launch_balance() const {
   }
   device_.launch({std::move(ranges),
                   [experts, w = words_, layers = after_.moe_layers.size(), loads = after_.loads.size(),
-                   balanced = balance_places_.size(), balance = after_.balance](std::span<void* const> at) {
+                   balanced = balance_places_.size(), balance = after_.balance,
+                   kernels = select_update_kernels(device_.kind(), "the balance of routers",
+                                                   std::span<const ParamView>())](std::span<void* const> at) {
                     const double* const words = words_of(at[0]);
                     UpdateScalars scalars;
                     std::memcpy(&scalars, words + w.scalars, sizeof(scalars));
                     if (words[w.made] == 0) return;
+                    std::vector<BalanceTask> tasks;
+                    std::vector<BalanceArgs> biases(layers);
                     for (size_t i = 0; i < layers; ++i) {
-                      std::vector<int64_t> counts =
-                          whole_numbers(words + w.sums + i * static_cast<size_t>(experts), experts);
-                      if (i < loads) load_fractions(counts, static_cast<float*>(at[1 + i]));
-                      if (i >= balanced || scalars.balances == 0) continue;
-                      counts.resize(static_cast<size_t>(balance->layers()[i].classes), 0);
-                      const auto place = at.subspan(1 + loads + 4 * i, 4);
-                      balance->step_at(i,
-                                       {static_cast<float*>(place[0]), static_cast<float*>(place[1]),
-                                        static_cast<float*>(place[2]), static_cast<int64_t*>(place[3])},
-                                       counts);
+                      BalanceTask task{words + w.sums + i * static_cast<size_t>(experts), experts,
+                                       i < loads ? static_cast<float*>(at[1 + i]) : nullptr, nullptr};
+                      if (i < balanced && scalars.balances != 0 && !balance->layers()[i].frozen) {
+                        const auto place = at.subspan(1 + loads + 4 * i, 4);
+                        biases[i] =
+                            balance->args_at(i,
+                                             {static_cast<float*>(place[0]), static_cast<float*>(place[1]),
+                                              static_cast<float*>(place[2]), static_cast<int64_t*>(place[3])},
+                                             task.counts);
+                        task.biases = &biases[i];
+                      }
+                      tasks.push_back(task);
                     }
+                    kernels != nullptr ? kernels->balance(tasks) : balance_on_host(tasks);
                   }});
 }
 

@@ -38,21 +38,29 @@ struct GpuClip {
 };
 INGOT_GPU_KERNEL(void, launch_clip_factor, (GpuStream stream, const GpuClip& args));
 
+/// adamw_chunk() of each chunk, all in f32 without a compute copy.
+struct GpuAdamW {
+  const AdamWChunk* parts;
+  int64_t chunks;
+  UpdateSums* sums;  ///< [chunks]
+};
+INGOT_GPU_KERNEL(void, launch_adamw, (GpuStream stream, const GpuAdamW& args));
+
 /// UpdateStat (param.h).
 struct GpuUpdateStat {
   double update_rms, weight_rms;
 };
 
-/// adamw_chunk() of each chunk, all in f32 without a compute copy, and of each tensor what combine() (work.h)
-/// says.
-struct GpuAdamW {
-  const AdamWChunk* parts;
-  int64_t chunks;
-  UpdateSums* sums;  ///< [chunks]
-  GpuTensors of;
+/// Of each tensor what its chunks' sums make, as combine() (work.h): added for each block of its weights,
+/// then over blocks.
+struct GpuUpdateStats {
+  const UpdateSums* sums;      ///< of all chunks
+  const int64_t* first_chunk;  ///< [blocks + 1]
+  const int64_t* first_block;  ///< [tensors + 1]; nullptr: each tensor is one block
+  int64_t tensors;
   const int64_t* counts;  ///< [tensors]: elements
   GpuUpdateStat* stats;   ///< [tensors]
 };
-INGOT_GPU_KERNEL(void, launch_adamw, (GpuStream stream, const GpuAdamW& args));
+INGOT_GPU_KERNEL(void, launch_update_stats, (GpuStream stream, const GpuUpdateStats& args));
 
 }  // namespace ingot

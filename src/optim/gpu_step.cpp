@@ -45,23 +45,28 @@ ClipFactor gpu_clip_factor(std::span<const double> sum_squares, double grad_scal
 
 std::vector<UpdateStat> gpu_adamw(std::span<const AdamWChunk> parts, const TensorChunks& chunks) {
   std::vector<UpdateSums> sums(parts.size());
-  std::vector<GpuUpdateStat> stats(chunks.counts.size());
-  INGOT_GPU_CALL(launch_adamw)
-  ({}, {parts.data(),
-        chunks.size(),
-        sums.data(),
-        {chunks.first.data(), static_cast<int64_t>(stats.size())},
-        chunks.counts.data(),
-        stats.data()});
+  INGOT_GPU_CALL(launch_adamw)({}, {parts.data(), chunks.size(), sums.data()});
+  return gpu_update_stats(sums, chunks.first, {}, chunks.counts);
+}
+
+}  // namespace
+
+std::vector<UpdateStat> gpu_update_stats(std::span<const UpdateSums> sums,
+                                         std::span<const int64_t> first_chunk,
+                                         std::span<const int64_t> first_block,
+                                         std::span<const int64_t> counts) {
+  std::vector<GpuUpdateStat> stats(counts.size());
+  INGOT_GPU_CALL(launch_update_stats)
+  ({}, {sums.data(), first_chunk.data(), first_block.empty() ? nullptr : first_block.data(),
+        static_cast<int64_t>(counts.size()), counts.data(), stats.data()});
   std::vector<UpdateStat> result;
   for (const GpuUpdateStat& s : stats) result.push_back({s.update_rms, s.weight_rms});
   return result;
 }
 
-}  // namespace
-
 const UpdateKernels& gpu_update_kernels() {
-  static const UpdateKernels kernels{"cuda", gpu_refuses, gpu_sum_squares, gpu_clip_factor, gpu_adamw};
+  static const UpdateKernels kernels{"cuda",    gpu_refuses, gpu_sum_squares, gpu_clip_factor,
+                                     gpu_adamw, gpu_muon,    gpu_qk_clip,     gpu_balance};
   return kernels;
 }
 

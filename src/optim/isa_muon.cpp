@@ -2,6 +2,7 @@
 // kernels.h.
 #include "optim/kernel_parts.h"
 #include "optim/kernels.h"
+#include "optim/muon_element.h"
 #include "optim/stored_parts.h"
 
 namespace ingot::INGOT_ISA {
@@ -19,7 +20,7 @@ UpdateSums apply(const ApplyChunk& a, int64_t begin, int64_t count, float* __res
   float update_sq[kSumLanes] = {}, weight_sq[kSumLanes] = {};
   const auto element = [&](int64_t i, float& u, float& s) __attribute__((always_inline)) {
     const float before = w[i];
-    const float after = before * decay - step * o[i];
+    const float after = applied_element(before, o[i], decay, step);
     w[i] = after;
     store(copy, begin + i, after);
     const float d = after - before;
@@ -40,16 +41,10 @@ void momentum_block(const MomentumChunk& a, int64_t begin, int64_t count, float*
   if (!m) {
     for (int64_t i = 0; i < count; ++i) input[i] = grad[i] * scale;
   } else if (a.nesterov) {
-    for (int64_t i = 0; i < count; ++i) {
-      const float g = weight * (grad[i] * scale);
-      m[i] = beta * m[i] + g;
-      input[i] = g + beta * m[i];
-    }
+    for (int64_t i = 0; i < count; ++i) input[i] = momentum_element<true>(grad[i], scale, beta, weight, m[i]);
   } else {
-    for (int64_t i = 0; i < count; ++i) {
-      m[i] = beta * m[i] + weight * (grad[i] * scale);
-      input[i] = m[i];
-    }
+    for (int64_t i = 0; i < count; ++i)
+      input[i] = momentum_element<false>(grad[i], scale, beta, weight, m[i]);
   }
 }
 

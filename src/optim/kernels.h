@@ -1,6 +1,7 @@
-// The optimizers' memory-bound inner loops, compiled once per instruction set (isa_adamw.cpp, isa_muon.cpp).
-// Each call handles one contiguous chunk on one thread; callers cut tensors into chunks of kOptimChunk, fixed
-// by the tensor's size, and combine partial results in chunk order, so results do not depend on threads.
+// The optimizers' memory-bound inner loops, compiled once per instruction set (isa_adamw.cpp, isa_muon.cpp,
+// isa_balance.cpp). Each call handles one contiguous chunk on one thread; callers cut tensors into chunks of
+// kOptimChunk, fixed by the tensor's size, and combine partial results in chunk order, so results do not
+// depend on threads.
 //
 // All arithmetic is IEEE add, multiply, divide and square root in the written order, no fma: the same bits on
 // every instruction set. Sums use 16 virtual lanes (element i goes to lane i mod 16) and one fixed tree.
@@ -76,9 +77,22 @@ struct ApplyChunk {
   float step_size;
 };
 
+/// The biases of a router's experts, moved by how many choices each got; see balance.h for the rules.
+struct BalanceArgs {
+  const double* counts;  ///< [experts], whole numbers
+  int64_t experts;
+  bool by_sign;
+  double rate, beta1, beta2, eps;
+  float* bias;                  ///< [experts]
+  float *exp_avg, *exp_avg_sq;  ///< [experts]; not of the sign rule, as is the next
+  int64_t* step;                ///< the number of updates
+};
+
 INGOT_ISA_KERNEL(UpdateSums, adamw_chunk, (const AdamWChunk& args))
 INGOT_ISA_KERNEL(void, momentum_chunk, (const MomentumChunk& args))
 INGOT_ISA_KERNEL(UpdateSums, apply_chunk, (const ApplyChunk& args))
+/// Changes nothing where all counts are 0.
+INGOT_ISA_KERNEL(void, balance_experts, (const BalanceArgs& args))
 /// Sum of squares in double; not finite exactly when an element is not finite.
 INGOT_ISA_KERNEL(double, sum_squares_chunk, (const float* x, int64_t count))
 /// The same of stored values.

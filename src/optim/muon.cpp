@@ -27,9 +27,9 @@ struct Muon::Slot {
   }
 };
 
-/// The step's momentum and what gradients are multiplied by.
+/// The step's momentum, what gradients are multiplied by, and how much of them the momentum takes.
 struct Muon::Factors {
-  double momentum, grad_scale;
+  double momentum, grad_scale, grad_weight;
 };
 
 /// As many slots as there were matrices in flight at once. Which slot a matrix gets does not matter: all of a
@@ -82,6 +82,13 @@ namespace {
 /// Blocks above this many elements always run alone, so that scratch does not multiply by the number of
 /// threads.
 constexpr int64_t kLargeBlock = int64_t{1} << 22;
+
+float decay_of(const MuonTensor& tensor) {
+  return static_cast<float>(1.0 - tensor.lr * tensor.weight_decay);
+}
+float step_size_of(const MuonConfig& config, const MuonTensor& tensor, int64_t rows, int64_t cols) {
+  return static_cast<float>(tensor.lr * muon_scale(config, rows, cols));
+}
 
 }  // namespace
 
@@ -169,11 +176,10 @@ void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot,
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& c = chunks[i];
       const int64_t at = block.begin - p.begin + c.begin;
-      const double weight = config_.form == MomentumForm::lerp ? 1.0 - factors.momentum : 1.0;
       INGOT_ISA_CALL(momentum_chunk)
       ({part_of(tensor.momentum, at), part_of(p.grad, at), input + c.begin, c.count,
         static_cast<float>(factors.grad_scale), static_cast<float>(factors.momentum),
-        static_cast<float>(weight), config_.nesterov});
+        static_cast<float>(factors.grad_weight), config_.nesterov});
     }
   });
 }
@@ -286,7 +292,7 @@ void Muon::apply(const MuonTensor& tensor, Block& block, const Slot& slot) const
 void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, const Slot& slot) const {
   const ParamView& p = *tensor.param;
   const float* update = slot.input.data() + (band.begin - block.offset);
-  const double step_size = tensor.lr * muon_scale(config_, band.rows, band.cols);
+  const float step_size = step_size_of(config_, tensor, band.rows, band.cols);
   const TensorChunks chunks = chunks_of({band.end - band.begin});
   std::vector<UpdateSums> sums(chunks.list.size());
   parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
@@ -295,8 +301,7 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
       const int64_t at = band.begin - p.begin + c.begin;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
           {part_of(p.master, at), update + c.begin, ingot::at(p.compute, p.compute_dtype, at),
-           p.compute_dtype == DType::bf16, c.count, static_cast<float>(1.0 - tensor.lr * tensor.weight_decay),
-           static_cast<float>(step_size)});
+           p.compute_dtype == DType::bf16, c.count, decay_of(tensor), step_size});
     }
   });
   for (const UpdateSums& s : sums) {
@@ -305,8 +310,42 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
   }
 }
 
+Muon::Factors Muon::factors_of(int64_t step, double grad_scale) const {
+  const double momentum = muon_momentum(config_, total_steps_, step);
+  return {momentum, grad_scale, config_.form == MomentumForm::lerp ? 1.0 - momentum : 1.0};
+}
+
+MuonUpdate Muon::update(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) const {
+  const Factors factors = factors_of(step, grad_scale);
+  MuonUpdate u{static_cast<float>(factors.grad_scale),
+               static_cast<float>(factors.momentum),
+               static_cast<float>(factors.grad_weight),
+               config_.nesterov,
+               &config_.newton_schulz,
+               {},
+               std::vector<int64_t>(tensors.size() + 1),
+               {}};
+  const auto values = [](const StoredValues& v, int64_t first) {
+    return v.data == nullptr ? nullptr : static_cast<float*>(v.data) + first;
+  };
+  for (const Block& b : blocks_of(tensors)) {
+    const MuonTensor& t = tensors[b.tensor];
+    const ParamView& p = *t.param;
+    INGOT_CHECK(b.whole() && p.sharding.group == nullptr, "'{}' is in parts", p.name);
+    u.matrices.push_back({b.rows, b.cols, values(p.master, b.offset), values(p.grad, b.offset),
+                          values(t.momentum, b.offset), decay_of(t),
+                          step_size_of(config_, t, b.rows, b.cols)});
+    u.first[b.tensor + 1] = static_cast<int64_t>(u.matrices.size());
+  }
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    u.first[t + 1] = std::max(u.first[t + 1], u.first[t]);  // empty tensors have no matrix
+    u.counts.push_back(tensors[t].param->numel());
+  }
+  return u;
+}
+
 std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
-  const Factors factors{muon_momentum(config_, total_steps_, step), grad_scale};
+  const Factors factors = factors_of(step, grad_scale);
   std::vector<Block> blocks = blocks_of(tensors);
   double total = 0;
   for (const Block& b : blocks) total += b.flops;

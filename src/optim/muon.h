@@ -77,6 +77,24 @@ struct MuonTensor {
   double weight_decay;
 };
 
+/// A step as kernels of a device take it (update_kernels.h): f32, every matrix whole.
+struct MuonUpdate {
+  /// One matrix; what stands for the rest is as in MomentumChunk and ApplyChunk.
+  struct Matrix {
+    int64_t rows, cols;
+    float* weights;
+    const float* grad;
+    float* momentum;  ///< nullptr: none
+    float decay, step_size;
+  };
+  float grad_scale, beta, grad_weight;
+  bool nesterov;
+  const NewtonSchulzConfig* newton_schulz;
+  std::vector<Matrix> matrices;
+  std::vector<int64_t> first;   ///< tensor t has the matrices first[t] .. first[t + 1]
+  std::vector<int64_t> counts;  ///< elements of each tensor
+};
+
 /// Throws Error for a momentum outside [0, 1), negative steps or factors, or a bad Newton-Schulz config.
 void validate(const MuonConfig& config);
 /// Throws Error where warm-up and cool-down of the momentum do not fit into a run of `total_steps`.
@@ -101,6 +119,8 @@ class Muon {
 
   /// Update number `step` (from 0, for the momentum) of all tensors. Returns one UpdateStat per tensor.
   std::vector<UpdateStat> step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale);
+  /// The same step, not made.
+  MuonUpdate update(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) const;
   const MuonConfig& config() const { return config_; }
   /// Bytes of scratch held now.
   int64_t scratch_bytes() const;
@@ -111,6 +131,7 @@ class Muon {
   struct Block;
   struct Band;
   struct Factors;
+  Factors factors_of(int64_t step, double grad_scale) const;
   static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);
   void form_input(const MuonTensor& tensor, const Block& block, Slot& slot, const Factors& factors) const;
   static std::vector<Band> bands_of(const ParamView& param, const Block& block);

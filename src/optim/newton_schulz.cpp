@@ -10,6 +10,7 @@
 #include "base/round.h"
 #include "device/gemm/gemm.h"
 #include "optim/kernels.h"
+#include "optim/newton_schulz_passes.h"
 #include "optim/work.h"
 
 namespace ingot {
@@ -63,8 +64,8 @@ void gram_matrix(float* out, const T* x, int64_t rows, int64_t cols) {
 
 /// out <- a b or, accumulating, out + a b, with a [rows, inner] and b [inner, cols].
 template <class T>
-void multiply(float* out, const T* a, const T* b, int64_t rows, int64_t inner, int64_t cols,
-              bool accumulate) {
+void matrix_product(float* out, const T* a, const T* b, int64_t rows, int64_t inner, int64_t cols,
+                    bool accumulate) {
   GemmArgs args;
   args.m = rows, args.n = cols, args.k = inner;
   args.a = a, args.a_type = DTypeOf<T>::value, args.lda = inner;
@@ -74,27 +75,13 @@ void multiply(float* out, const T* a, const T* b, int64_t rows, int64_t inner, i
 }
 
 /// p <- a I + b A + c A A for the Gram matrix A.
-void polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients) {
+void gram_polynomial(float* p, const float* gram, int64_t m, const std::array<double, 3>& coefficients) {
   const auto b = static_cast<float>(coefficients[1]), c = static_cast<float>(coefficients[2]);
   symmetric_product(p, gram, gram, m);
   for_chunks(m * m, [&](int64_t begin, int64_t count) {
     INGOT_ISA_CALL(combine_chunk)(p + begin, gram + begin, count, b, c);
   });
   for (int64_t i = 0; i < m; ++i) p[i * m + i] += static_cast<float>(coefficients[0]);
-}
-
-/// Steps between two products with X, by which [rows, cols] is done soonest: each of them costs 3 m m n and
-/// saves 3 m m m.
-int64_t steps_per_gram(int64_t rows, int64_t cols) {
-  return 8 * std::max(rows, cols) < 9 * std::min(rows, cols) ? 1 : 3;
-}
-
-int64_t passes_of(int64_t steps, int64_t stride) {
-  return ceil_div(steps, stride);
-}
-
-const std::array<double, 3>& coefficients_of(const NewtonSchulzConfig& config, int64_t step) {
-  return config.coefficients[std::min(static_cast<size_t>(step), config.coefficients.size() - 1)];
 }
 
 /// y <- s x, rounded to bf16.
@@ -125,10 +112,27 @@ void newton_schulz_bf16(float* g, int64_t rows, int64_t cols, double factor, con
     for_chunks(numel, [&, x = x](int64_t begin, int64_t n) {
       INGOT_ISA_CALL(widen_chunk)(g + begin, x + begin, n, af);
     });
-    multiply(g, tall ? x : p, tall ? p : x, rows, m, cols, true);
+    matrix_product(g, tall ? x : p, tall ? p : x, rows, m, cols, true);
     if (step + 1 < config.steps) round(x, g, numel, 1);
   }
 }
+
+/// Of one matrix; see newton_schulz_passes.h.
+struct MatrixProducts {
+  int64_t rows, cols;
+  double factor;  ///< that normalises
+  int64_t side() const { return std::min(rows, cols); }
+  void normalise(float* to, const float* from) const { scale(to, from, rows * cols, factor); }
+  void gram(float* to, const float* x) const { gram_matrix(to, x, rows, cols); }
+  void polynomial(float* to, const float* a, const std::array<double, 3>& coefficients) const {
+    gram_polynomial(to, a, side(), coefficients);
+  }
+  void symmetric(float* to, const float* p, const float* q) const { symmetric_product(to, p, q, side()); }
+  void multiply(float* to, const float* q, const float* x) const {
+    const bool tall = rows > cols;
+    matrix_product(to, tall ? x : q, tall ? q : x, rows, side(), cols, false);
+  }
+};
 
 }  // namespace
 
@@ -166,36 +170,14 @@ int64_t NewtonSchulzScratch::bytes() const {
 
 void newton_schulz(float* g, int64_t rows, int64_t cols, const NewtonSchulzConfig& config,
                    NewtonSchulzScratch& scratch) {
-  const int64_t m = std::min(rows, cols), numel = rows * cols;
+  const int64_t numel = rows * cols;
   if (numel == 0) return;
   scratch.reserve(rows, cols);
   const double factor = 1.0 / (config.norm_factor * std::sqrt(sum_squares(g, numel)) + config.eps);
   if (config.precision == NewtonSchulzPrecision::bf16)
     return newton_schulz_bf16(g, rows, cols, factor, config, scratch);
-  const bool tall = rows > cols;
-  const int64_t stride = steps_per_gram(rows, cols);
-  float *x = scratch.x(), *y = g;
-  if (passes_of(config.steps, stride) % 2 == 0) std::swap(x, y);  // so that the last pass writes g
-  scale(x, g, numel, factor);
-  for (int64_t step = 0; step < config.steps; std::swap(x, y)) {
-    float *gram = scratch.square(0), *p = scratch.square(1), *q = scratch.square(2), *t = scratch.square(3);
-    gram_matrix(gram, x, rows, cols);
-    const int64_t first = step, end = std::min(config.steps, step + stride);
-    for (; step < end; ++step) {
-      polynomial(p, gram, m, coefficients_of(config, step));
-      if (step + 1 < end) {
-        symmetric_product(t, p, gram, m);
-        symmetric_product(gram, p, t, m);
-      }
-      if (step == first) {
-        std::swap(q, p);
-      } else {
-        symmetric_product(t, p, q, m);
-        std::swap(q, t);
-      }
-    }
-    multiply(y, tall ? x : q, tall ? q : x, rows, m, cols, false);
-  }
+  newton_schulz_passes(MatrixProducts{rows, cols, factor}, config, rows, cols, g, scratch.x(),
+                       {scratch.square(0), scratch.square(1), scratch.square(2), scratch.square(3)});
 }
 
 double newton_schulz_flops(int64_t rows, int64_t cols, int64_t steps, bool symmetric,

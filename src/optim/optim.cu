@@ -1,13 +1,14 @@
-// The optimizer on a GPU: 16 threads a chunk, each one of the 16 lanes in which the CPU's kernels add.
+// Gradient norm, clip factor, AdamW, AdEMAMix and the sizes of updates on a GPU.
 #include "optim/adamw_element.h"
+#include "optim/gpu_chunk.h"
 #include "optim/gpu_optim.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr unsigned kSumLanes = 16;
 
+/// Sums of squares are of 16 threads a chunk, each one of the 16 lanes in which the CPU's kernels add.
 INGOT_INLINE int64_t chunk_of_thread() {
   return global_thread() / kSumLanes;
 }
@@ -66,55 +67,60 @@ clip_kernel(const GpuClip a) {
   *a.is_finite = finite ? 1 : 0;
 }
 
-/// The tree of sum_lanes() (kernel_parts.h); all 16 threads know the result.
-INGOT_INLINE float sum_of_lanes(float x) {
-  INGOT_UNROLL
-  for (unsigned apart = kSumLanes / 2; apart > 0; apart /= 2) x = x + shuffle_xor<kSumLanes>(x, apart);
-  return x;
-}
-
 template <bool mixing>
-INGOT_INLINE UpdateSums update_lane(const AdamWChunk& a) {
+INGOT_INLINE void adamw_chunk_of_block(const AdamWChunk& a, ChunkSquares& squares, UpdateSums* sums) {
   float* const w = static_cast<float*>(a.master.data);
   const float* const grad = static_cast<const float*>(a.grad.data);
   float* const m = static_cast<float*>(a.exp_avg.data);
   float* const v = static_cast<float*>(a.exp_avg_sq.data);
   float* const slow = static_cast<float*>(a.exp_avg_slow.data);
   const AdamWFactors factors = factors_of(a);
-  float update_sq = 0, weight_sq = 0;
-  for (int64_t i = lane_of_thread(); i < a.count; i += kSumLanes) {
+  update_chunk(0, a.count, squares, sums, [&](int64_t i) {
     const float before = w[i];
     const float after = adamw_element<mixing>(factors, grad[i], before, m[i], v[i], slow + (mixing ? i : 0));
     w[i] = after;
-    const float d = after - before;
-    update_sq += d * d;
-    weight_sq += after * after;
-  }
-  return {update_sq, weight_sq};
+    return Changed{before, after};
+  });
 }
 
-INGOT_KERNEL(kThreads)
+INGOT_KERNEL(kChunkThreads)
 adamw_kernel(const GpuAdamW a) {
-  const int64_t chunk = chunk_of_thread();
-  if (chunk >= a.chunks) return;
-  const AdamWChunk& part = a.parts[chunk];
-  const UpdateSums own =
-      part.exp_avg_slow.data != nullptr ? update_lane<true>(part) : update_lane<false>(part);
-  const UpdateSums all{sum_of_lanes(own.update_sq), sum_of_lanes(own.weight_sq)};
-  if (lane_of_thread() == 0) a.sums[chunk] = all;
+  INGOT_SHARED(ChunkSquares, squares);
+  const AdamWChunk& part = a.parts[block_index()];
+  if (part.exp_avg_slow.data != nullptr)
+    adamw_chunk_of_block<true>(part, squares, a.sums + block_index());
+  else
+    adamw_chunk_of_block<false>(part, squares, a.sums + block_index());
 }
 
+/// Chunks of a block of weights whose sums are added at a time.
+struct SumsOfChunks {
+  float of[2][kThreads];
+};
+
+/// A block a tensor: threads 0 and 1 add what the others load, in order.
 INGOT_KERNEL(kThreads)
-stats_kernel(const GpuAdamW a) {
-  const int64_t t = global_thread();
-  if (t >= a.of.tensors) return;
-  double update = 0, weight = 0;
-  for (int64_t c = a.of.first[t]; c < a.of.first[t + 1]; ++c) {
-    update += static_cast<double>(a.sums[c].update_sq);
-    weight += static_cast<double>(a.sums[c].weight_sq);
+stats_kernel(const GpuUpdateStats a) {
+  INGOT_SHARED(SumsOfChunks, part);
+  const int64_t t = block_index(), end = a.first_block != nullptr ? a.first_block[t + 1] : t + 1;
+  const unsigned thread = thread_index();
+  double total = 0;
+  for (int64_t b = a.first_block != nullptr ? a.first_block[t] : t; b < end; ++b) {
+    double sum = 0;
+    for (int64_t first = a.first_chunk[b]; first < a.first_chunk[b + 1]; first += kThreads) {
+      const int64_t left = a.first_chunk[b + 1] - first, count = left < kThreads ? left : kThreads;
+      if (thread < count) {
+        part.of[0][thread] = a.sums[first + thread].update_sq;
+        part.of[1][thread] = a.sums[first + thread].weight_sq;
+      }
+      sync_threads();
+      for (int64_t c = 0; thread < 2 && c < count; ++c) sum += static_cast<double>(part.of[thread][c]);
+      sync_threads();
+    }
+    total += sum;
   }
   const double n = static_cast<double>(a.counts[t] > 1 ? a.counts[t] : 1);
-  a.stats[t] = {sqrt_rn(update / n), sqrt_rn(weight / n)};
+  if (thread < 2) (thread == 0 ? a.stats[t].update_rms : a.stats[t].weight_rms) = sqrt_rn(total / n);
 }
 
 GpuGrid grid_of_chunks(int64_t chunks) {
@@ -133,8 +139,11 @@ void launch_clip_factor(GpuStream stream, const GpuClip& args) {
 }
 
 void launch_adamw(GpuStream stream, const GpuAdamW& args) {
-  launch("adamw", adamw_kernel, grid_of_chunks(args.chunks), stream, args);
-  launch("update_stats", stats_kernel, grid_of(args.of.tensors, kThreads), stream, args);
+  launch("adamw", adamw_kernel, {args.chunks, kChunkThreads}, stream, args);
+}
+
+void launch_update_stats(GpuStream stream, const GpuUpdateStats& args) {
+  launch("update_stats", stats_kernel, {args.tensors, kThreads}, stream, args);
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -127,15 +127,16 @@ std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const Step
 Optimizer::RuleKernels Optimizer::kernels_on(DeviceKind device) const {
   RuleKernels all;
   for (const auto& [name, rule] : rules_)
-    all[name] = select_update_kernels(device, [&, &name = name, &rule = rule](const UpdateKernels& kernels) {
-      const char* refused = nullptr;
-      for (size_t i = 0; i < place_.params.size() && refused == nullptr; ++i) {
-        if (groups_[i].optimizer != name) continue;
-        refused = rule->refuse_kernels(place_.params[i]);
-        if (refused == nullptr) refused = kernels.refuse(place_.params[i], place_.state[i].moments);
-      }
-      return refused;
-    });
+    all[name] = select_update_kernels(
+        device, "the update by " + name, [&, &name = name, &rule = rule](const UpdateKernels& kernels) {
+          const char* refused = nullptr;
+          for (size_t i = 0; i < place_.params.size() && refused == nullptr; ++i) {
+            if (groups_[i].optimizer != name) continue;
+            refused = rule->refuse_kernels(place_.params[i]);
+            if (refused == nullptr) refused = kernels.refuse(place_.params[i], place_.state[i].moments);
+          }
+          return refused;
+        });
   return all;
 }
 

@@ -63,7 +63,7 @@ class Optimizer {
   Place place_on_device(std::span<const ParamView> params) const;
   /// The state's addresses on the device are those of place_on_device() again, and it is there.
   void move_state_to_device() const { memory_.on_device(); }
-  /// Those that make the updates of each rule.
+  /// Those that make the updates of each rule. Error where select_update_kernels() finds none.
   RuleKernels kernels_on(DeviceKind device) const;
   /// Update number `step` at a place; one UpdateStat for each parameter.
   std::vector<UpdateStat> step_at(Place& place, const StepArgs& args, int64_t step,

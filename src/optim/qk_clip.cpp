@@ -2,27 +2,33 @@
 #include "optim/qk_clip.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "nn/parameter.h"
+#include "optim/power.h"
 #include "optim/work.h"
 
 namespace ingot {
 namespace {
 
-void scale_head(const QkRows& rows, int64_t head, double factor) {
-  if (factor == 1.0) return;
+/// The rows of head `head`, as far as they are in the part that is here.
+QkWeights weights_of_head(const QkRows& rows, int64_t head, int64_t query, int64_t key) {
   const ParamView& p = rows.param;
   const int64_t cols = p.shape.rank() > 1 ? p.matrix_cols() : 1;
   const int64_t stride = rows.stride > 0 ? rows.stride : rows.rows_per_head;
   const int64_t begin = (rows.first_row + head * stride) * cols, count = rows.rows_per_head * cols;
   INGOT_CHECK(begin + count <= p.shape.numel(), "'{}' {}: rows of head {}", p.name, p.shape.str(), head);
   INGOT_CHECK(p.master.storage == ValueStorage::f32);
+  const int64_t first = std::max(begin, p.begin) - p.begin, end = std::min(begin + count, p.end()) - p.begin;
+  return {&p, first, end - first, query, key};
+}
+
+void scale_weights(const QkWeights& of, double factor) {
+  if (factor == 1.0) return;
+  const ParamView& p = *of.param;
   auto* weights = static_cast<float*>(p.master.data);
   const auto f = static_cast<float>(factor);
-  const int64_t first = std::max(begin, p.begin) - p.begin, end = std::min(begin + count, p.end()) - p.begin;
-  for (int64_t i = first; i < end; ++i) {
+  for (int64_t i = of.first; i < of.first + of.count; ++i) {
     const float w = weights[i] * f;
     weights[i] = w;
     if (!p.compute) continue;
@@ -51,30 +57,41 @@ QkFactors qk_clip_factors(const QkClipConfig& c, int64_t kv_heads, std::span<con
   }
   for (int64_t g = 0; g < kv_heads; ++g) {
     const auto begin = f.query.begin() + g * group;
-    const double share = std::pow(*std::min_element(begin, begin + group), 1 - c.alpha);
+    const double share = power(*std::min_element(begin, begin + group), 1 - c.alpha);
     f.key.push_back(share);
     for (auto eta = begin; eta != begin + group; ++eta) *eta /= share;
   }
   return f;
 }
 
+QkClipConfig qk_clip_of(const QkClipConfig& config, const QkClipLayer& layer) {
+  return {config.threshold, layer.temperatures.empty() ? config.alpha : 0};
+}
+
+std::vector<QkWeights> qk_weights(const QkClipLayer& layer) {
+  std::vector<QkWeights> all;
+  const auto add = [&](const QkRows& rows, int64_t head, int64_t query, int64_t key) {
+    if (const QkWeights w = weights_of_head(rows, head, query, key); w.count > 0) all.push_back(w);
+  };
+  const int64_t heads = layer.heads, kv_heads = layer.kv_heads;
+  for (const QkRows& rows : layer.queries)
+    for (int64_t h = 0; h < heads; ++h) add(rows, h, h, -1);
+  for (const QkRows& rows : layer.shared_key_queries)
+    for (int64_t h = 0; h < heads; ++h) add(rows, h, h, h / (heads / kv_heads));
+  for (const auto* side : {&layer.keys, &layer.temperatures})
+    for (const QkRows& rows : *side)
+      for (int64_t g = 0; g < kv_heads; ++g) add(rows, g, -1, g);
+  return all;
+}
+
 int64_t qk_clip(const QkClipConfig& c, const QkClipLayer& layer, std::span<const double> max_logit) {
   INGOT_CHECK(static_cast<int64_t>(max_logit.size()) == layer.heads, "{} maxima for {} heads",
               max_logit.size(), layer.heads);
-  QkClipConfig config = c;
-  if (!layer.temperatures.empty()) config.alpha = 0;  // the key side takes all
-  const QkFactors f = qk_clip_factors(config, layer.kv_heads, max_logit);
+  const QkFactors f = qk_clip_factors(qk_clip_of(c, layer), layer.kv_heads, max_logit);
   if (f.clipped == 0) return 0;
-  for (const QkRows& rows : layer.queries)
-    for (int64_t h = 0; h < layer.heads; ++h) scale_head(rows, h, f.query[static_cast<size_t>(h)]);
-  for (const QkRows& rows : layer.shared_key_queries)
-    for (int64_t h = 0; h < layer.heads; ++h) {
-      const auto i = static_cast<size_t>(h);
-      scale_head(rows, h, f.query[i] * f.key[i / static_cast<size_t>(layer.heads / layer.kv_heads)]);
-    }
-  for (const auto* side : {&layer.keys, &layer.temperatures})
-    for (const QkRows& rows : *side)
-      for (int64_t g = 0; g < layer.kv_heads; ++g) scale_head(rows, g, f.key[static_cast<size_t>(g)]);
+  for (const QkWeights& w : qk_weights(layer))
+    scale_weights(w, (w.query < 0 ? 1.0 : f.query[static_cast<size_t>(w.query)]) *
+                         (w.key < 0 ? 1.0 : f.key[static_cast<size_t>(w.key)]));
   return f.clipped;
 }
 

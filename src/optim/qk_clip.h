@@ -48,10 +48,23 @@ struct QkFactors {
   int64_t clipped = 0;  ///< query heads above the threshold
 };
 
+/// Weights of one parameter that belong to a head: `count` of them from `first` on, of the part that is here.
+/// They are multiplied by the factors of a query head and of a key head, where there is one (else -1).
+struct QkWeights {
+  const ParamView* param;
+  int64_t first, count;
+  int64_t query, key;
+};
+/// Those of a layer that are not none.
+std::vector<QkWeights> qk_weights(const QkClipLayer& layer);
+
 /// Throws Error for a negative threshold or an alpha outside [0, 1].
 void validate(const QkClipConfig& config);
 
-/// `max_logit`: one value per query head.
+/// The settings for a layer: where only temperatures are scaled, the key side takes all.
+QkClipConfig qk_clip_of(const QkClipConfig& config, const QkClipLayer& layer);
+
+/// `max_logit`: one value per query head. Powers are those of power.h, which devices have too.
 QkFactors qk_clip_factors(const QkClipConfig& config, int64_t kv_heads, std::span<const double> max_logit);
 
 /// Scales the weights of one layer; returns how many query heads were clipped.

@@ -1,6 +1,7 @@
 // See update_kernels.h: which kernels a device has.
 #include "optim/update_kernels.h"
 
+#include "base/error.h"
 #include "device/gpu/emulator.h"
 #include "optim/gpu_step.h"
 #include "tape/op.h"
@@ -16,12 +17,28 @@ std::vector<const UpdateKernels*> update_kernels_of(DeviceKind device) {
 
 }  // namespace
 
-const UpdateKernels* select_update_kernels(DeviceKind device,
+const UpdateKernels* select_update_kernels(DeviceKind device, const std::string& part,
                                            const std::function<const char*(const UpdateKernels&)>& refuse) {
   if (kernel_policy() == KernelPolicy::reference) return nullptr;
-  for (const UpdateKernels* kernels : update_kernels_of(device))
-    if (refuse(*kernels) == nullptr) return kernels;
-  return nullptr;
+  std::string reasons;
+  for (const UpdateKernels* kernels : update_kernels_of(device)) {
+    const char* const reason = refuse(*kernels);
+    if (reason == nullptr) return kernels;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernels->name, reason);
+  }
+  if (kernel_policy() != KernelPolicy::strict || device_of(device).owns_host_kernels()) return nullptr;
+  throw Error(fmt::format("{} has no kernels on device '{}'{}", part, name_of(device),
+                          reasons.empty() ? "" : fmt::format(" ({})", reasons)),
+              "--kernels=any runs it as host code there");
+}
+
+const UpdateKernels* select_update_kernels(DeviceKind device, const std::string& part,
+                                           std::span<const ParamView> params) {
+  return select_update_kernels(device, part, [&](const UpdateKernels& kernels) {
+    const char* refused = nullptr;
+    for (size_t i = 0; i < params.size() && refused == nullptr; ++i) refused = kernels.refuse(params[i], {});
+    return refused;
+  });
 }
 
 }  // namespace ingot

@@ -1,10 +1,11 @@
-// The end of a step by kernels of a device: gradient norm, clip factor and updates. What runs on a device is
-// chosen here and nowhere else, as ops/gpu_registry.h lists the kernels of ops. They are exact: they have the
-// CPU's bits. Where a device has none that take a part of it, the CPU's code runs there, as host code
-// (device/host_kernel.h).
+// The end of a step by kernels of a device: gradient norm, clip factor, updates, QK-clip and the balance of
+// routers. What runs on a device is chosen here and nowhere else, as ops/gpu_registry.h lists the kernels of
+// ops. They are exact: they have the CPU's bits. Where a device has none that take a part of it, the CPU's
+// code runs there, as host code (device/host_kernel.h).
 #pragma once
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "optim/clip.h"
@@ -13,6 +14,24 @@
 #include "optim/work.h"
 
 namespace ingot {
+
+struct MuonUpdate;    // optim/muon.h
+struct QkClipConfig;  // optim/qk_clip.h
+struct QkClipLayer;
+
+/// One layer of QK-clip.
+struct QkClipTask {
+  const QkClipLayer* layer;
+  const double* max_logit;  ///< [heads]
+};
+
+/// What the choices of a step change of one layer, unless there were none.
+struct BalanceTask {
+  const double* counts;  ///< [experts], whole numbers
+  int64_t experts;
+  float* load;                ///< load_fractions(); nullptr: not wanted
+  const BalanceArgs* biases;  ///< balance_experts(), of these counts; nullptr: they stay
+};
 
 /// The kernels of one device. Their callers are kernels of the device themselves, whose addresses they give.
 struct UpdateKernels {
@@ -26,10 +45,20 @@ struct UpdateKernels {
                             double loss);
   /// adamw_chunk() of each chunk, and combine().
   std::vector<UpdateStat> (*adamw)(std::span<const AdamWChunk> parts, const TensorChunks& chunks);
+  /// Muon::step().
+  std::vector<UpdateStat> (*muon)(const MuonUpdate& update);
+  /// qk_clip(), whose parameters they take; adds how many heads were clipped to `clipped`.
+  void (*qk_clip)(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped);
+  void (*balance)(std::span<const BalanceTask> layers);
 };
 
-/// The first of the device's kernels that `refuse` has nothing against; nullptr: the CPU's run there.
-const UpdateKernels* select_update_kernels(DeviceKind device,
+/// The first of the device's kernels that `refuse` has nothing against; nullptr: the CPU's run there. Error,
+/// which names the part of the step, where there are none and the policy is strict (tape/op.h) on a device
+/// that does not own the CPU's kernels.
+const UpdateKernels* select_update_kernels(DeviceKind device, const std::string& part,
                                            const std::function<const char*(const UpdateKernels&)>& refuse);
+/// Of kernels that take these parameters, as far as weights and gradients go.
+const UpdateKernels* select_update_kernels(DeviceKind device, const std::string& part,
+                                           std::span<const ParamView> params);
 
 }  // namespace ingot

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "optim/optimizer.h"
+#include "optim/update_kernels.h"
 
 namespace ingot {
 namespace {
@@ -69,10 +70,21 @@ class MuonRule final : public UpdateRule {
   }
   std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                double grad_scale) override {
+    return step_by(nullptr, tensors, step, grad_scale);
+  }
+  const char* refuse_kernels(const ParamView& p) const override {
+    if (muon_.config().newton_schulz.precision != NewtonSchulzPrecision::f32)
+      return "Newton-Schulz is not in f32";
+    const bool whole = p.numel() == 0 || p.numel() == p.shape.numel();
+    return whole && p.sharding.group == nullptr ? nullptr : "ranks divide matrices";
+  }
+  std::vector<UpdateStat> step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
+                                  int64_t step, double grad_scale) override {
     std::vector<MuonTensor> list;
     for (const RuleTensor& t : tensors)
       list.push_back({t.param, t.state.empty() ? StoredValues() : t.state[0], t.lr, t.weight_decay});
-    return muon_.step(list, step, grad_scale);
+    return kernels != nullptr ? kernels->muon(muon_.update(list, step, grad_scale))
+                              : muon_.step(list, step, grad_scale);
   }
   double flops(const ParamView& p) const override {
     double flops = 0;

@@ -98,35 +98,55 @@ class EmulatedRuns : public ::testing::Test {
 };
 
 TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
-  run(DeviceKind::cpu, "cpu");
+  const std::vector<std::string> clip = {"--optimizer.qk_clip=0.02"};
+  run(DeviceKind::cpu, "cpu", 0, clip);
   const Emulated emulated(1, true);
   const Launches launches;
-  run(DeviceKind::sim, "emulated");
+  run(DeviceKind::sim, "emulated", 0, clip);
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
-  for (const char* kernel :
-       {"product", "add_norm_forward", "activation_forward", "embedding_forward", "embedding_gradient",
-        "head_statistics", "head_d_logits", "qk_prepare_forward", "qk_prepare_backward", "attention_forward",
-        "attention_queries", "attention_keys", "sum_squares", "clip_factor", "adamw", "update_stats"})
+  for (const char* kernel : {"product",
+                             "add_norm_forward",
+                             "activation_forward",
+                             "embedding_forward",
+                             "embedding_gradient",
+                             "head_statistics",
+                             "head_d_logits",
+                             "qk_prepare_forward",
+                             "qk_prepare_backward",
+                             "attention_forward",
+                             "attention_queries",
+                             "attention_keys",
+                             "sum_squares",
+                             "clip_factor",
+                             "adamw",
+                             "update_stats",
+                             "momentum",
+                             "normalise",
+                             "symmetric_product",
+                             "batched_product",
+                             "apply",
+                             "qk_factors",
+                             "qk_scale"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;  // at least once a step
 
-  run(DeviceKind::cpu, "cpu-then-emulated", 9);
-  run(DeviceKind::sim, "cpu-then-emulated");
+  run(DeviceKind::cpu, "cpu-then-emulated", 9, clip);
+  run(DeviceKind::sim, "cpu-then-emulated", 0, clip);
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "cpu-then-emulated"), "");
-  run(DeviceKind::sim, "emulated-then-cpu", 9);
-  run(DeviceKind::cpu, "emulated-then-cpu");
+  run(DeviceKind::sim, "emulated-then-cpu", 9, clip);
+  run(DeviceKind::cpu, "emulated-then-cpu", 0, clip);
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated-then-cpu"), "");
 }
 
 TEST_F(EmulatedRuns, OfAMixtureEndWithTheCheckpointOfTheCpu) {
   const std::vector<std::string> mixture = {"--model.moe.experts=5", "--model.moe.top_k=2",
-                                            "--model.moe.hidden=12"};
+                                            "--model.moe.hidden=12", "--model.moe.balance=adamw"};
   run(DeviceKind::cpu, "cpu", 0, mixture);
   const Emulated emulated(2, true);
   const Launches launches;
   run(DeviceKind::sim, "emulated", 0, mixture);
   EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
   for (const char* kernel : {"route_forward", "route_backward", "row_map_place", "gather", "grouped_rows",
-                             "grouped_depth", "sum_squares", "adamw"})
+                             "grouped_depth", "sum_squares", "adamw", "apply", "balance"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;
 }
 

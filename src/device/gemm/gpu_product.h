@@ -33,6 +33,23 @@ INGOT_GPU_KERNEL(void, launch_grouped_rows, (GpuStream stream, const GpuGroupedP
 /// are `stride` apart. A group without rows gets 0, or keeps C.
 INGOT_GPU_KERNEL(void, launch_grouped_depth, (GpuStream stream, const GpuGroupedProduct& product));
 
+/// Products of `batch` matrices each, whose elements are so far apart; `first` is that of the first ones.
+struct GpuBatchedProduct {
+  GpuProduct first;
+  int64_t batch = 0, a_stride = 0, b_stride = 0, c_stride = 0;
+};
+INGOT_GPU_KERNEL(void, launch_batched_product, (GpuStream stream, const GpuBatchedProduct& product));
+
+/// The same of products that are symmetric but for rounding, [m, m] (gemm_symmetric()): the lower triangle is
+/// computed and mirrored. With `plus`, which is symmetric and lies as C does, C becomes
+///   diagonal I + plus_factor plus + factor (the product)
+struct GpuSymmetricProduct {
+  GpuBatchedProduct of;
+  const float* plus = nullptr;
+  float diagonal = 0, plus_factor = 0, factor = 1;
+};
+INGOT_GPU_KERNEL(void, launch_symmetric_product, (GpuStream stream, const GpuSymmetricProduct& product));
+
 /// to[j] (+)= the sum over rows of x[r * stride + j]: chunks of `chunk` rows, then their sums in order.
 struct GpuColumnSums {
   const float* x = nullptr;

@@ -30,12 +30,12 @@ INGOT_DEVICE_CODE inline int64_t column_blocks(const GpuProduct& p) {
   return (p.n + kTile - 1) / kTile;
 }
 
-/// Output block number `block` of those that lie row by row; every thread of the block comes here.
-INGOT_INLINE void product_block(const GpuProduct& p, int64_t block, ProductTile& a, ProductTile& b) {
-  const int64_t first_row = block / column_blocks(p) * kTile, first_column = block % column_blocks(p) * kTile;
+/// The thread's outputs of the 64 x 64 from (first_row, first_column) on, as sums; every thread of the block
+/// comes here, and both tiles are free once it returns.
+INGOT_INLINE void product_sums(const GpuProduct& p, int64_t first_row, int64_t first_column, ProductTile& a,
+                               ProductTile& b, float (&sum)[kEach][kEach]) {
   const int thread_row = static_cast<int>(thread_index()) / kSide,
             thread_column = static_cast<int>(thread_index()) % kSide;
-  float sum[kEach][kEach];
   INGOT_UNROLL
   for (int r = 0; r < kEach; ++r) INGOT_UNROLL
   for (int c = 0; c < kEach; ++c) {
@@ -59,6 +59,15 @@ INGOT_INLINE void product_block(const GpuProduct& p, int64_t block, ProductTile&
     }
     sync_threads();
   }
+}
+
+/// Output block number `block` of those that lie row by row; every thread of the block comes here.
+INGOT_INLINE void product_block(const GpuProduct& p, int64_t block, ProductTile& a, ProductTile& b) {
+  const int64_t first_row = block / column_blocks(p) * kTile, first_column = block % column_blocks(p) * kTile;
+  const int thread_row = static_cast<int>(thread_index()) / kSide,
+            thread_column = static_cast<int>(thread_index()) % kSide;
+  float sum[kEach][kEach];
+  product_sums(p, first_row, first_column, a, b, sum);
   INGOT_UNROLL
   for (int r = 0; r < kEach; ++r) INGOT_UNROLL
   for (int c = 0; c < kEach; ++c) {

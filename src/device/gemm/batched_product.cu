@@ -1,0 +1,83 @@
+// Exact products of many matrices of one shape on a GPU, and symmetric ones, by blocks of product_block.h.
+#include "device/gemm/product_block.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+/// That of the matrices number `e`.
+INGOT_INLINE GpuProduct product_of(const GpuBatchedProduct& batch, int64_t e) {
+  GpuProduct p = batch.first;
+  p.a += e * batch.a_stride, p.b += e * batch.b_stride, p.c += e * batch.c_stride;
+  return p;
+}
+
+INGOT_KERNEL(kProductThreads)
+batched_product_kernel(const GpuBatchedProduct batch) {
+  INGOT_SHARED(ProductTile, a);
+  INGOT_SHARED(ProductTile, b);
+  const int64_t blocks = (batch.first.m + kTile - 1) / kTile * column_blocks(batch.first);
+  product_block(product_of(batch, block_index() / blocks), block_index() % blocks, a, b);
+}
+
+/// What lies below the diagonal, above it: by way of `tile`, so that neighbours write beside each other.
+INGOT_INLINE void store_mirrored(const GpuProduct& p, int64_t first_row, int64_t first_column,
+                                 const float (&sum)[kEach][kEach], ProductTile& tile) {
+  const int thread = static_cast<int>(thread_index()), thread_row = thread / kSide,
+            thread_column = thread % kSide;
+  INGOT_UNROLL
+  for (int r = 0; r < kEach; ++r) {
+    INGOT_UNROLL
+    for (int c = 0; c < kEach; ++c) tile.x[thread_row][thread_column + c * kSide] = sum[r][c];
+    sync_threads();
+    for (int e = thread; e < kSide * kTile; e += kProductThreads) {
+      const int64_t i = first_row + r * kSide + e % kSide, j = first_column + e / kSide;
+      if (i < p.m && j < i) p.c[j * p.c_row + i] = tile.x[e % kSide][e / kSide];
+    }
+    sync_threads();
+  }
+}
+
+/// Blocks count the tiles on and below the diagonal, row by row.
+INGOT_KERNEL(kProductThreads)
+symmetric_product_kernel(const GpuSymmetricProduct s) {
+  INGOT_SHARED(ProductTile, a);
+  INGOT_SHARED(ProductTile, b);
+  const int64_t side = column_blocks(s.of.first), blocks = side * (side + 1) / 2, e = block_index() / blocks;
+  int64_t row = 0, column = block_index() % blocks;
+  while (column > row) column -= ++row;
+  const GpuProduct p = product_of(s.of, e);
+  const int64_t first_row = row * kTile, first_column = column * kTile;
+  const int thread_row = static_cast<int>(thread_index()) / kSide,
+            thread_column = static_cast<int>(thread_index()) % kSide;
+  float sum[kEach][kEach];
+  product_sums(p, first_row, first_column, a, b, sum);
+  INGOT_UNROLL
+  for (int r = 0; r < kEach; ++r) INGOT_UNROLL
+  for (int c = 0; c < kEach; ++c) {
+    const int64_t i = first_row + thread_row + r * kSide, j = first_column + thread_column + c * kSide;
+    if (i >= p.m || j > i) continue;
+    const int64_t at = i * p.c_row + j;
+    if (s.plus != nullptr) {
+      const float plus = s.plus[e * s.of.c_stride + at];
+      sum[r][c] = add_rn(mul_rn(s.plus_factor, plus), mul_rn(s.factor, sum[r][c]));
+      if (i == j) sum[r][c] = add_rn(sum[r][c], s.diagonal);
+    }
+    p.c[at] = sum[r][c];
+  }
+  store_mirrored(p, first_row, first_column, sum, a);
+}
+
+}  // namespace
+
+void launch_batched_product(GpuStream stream, const GpuBatchedProduct& b) {
+  const int64_t blocks = (b.first.m + kTile - 1) / kTile * ((b.first.n + kTile - 1) / kTile);
+  launch("batched_product", batched_product_kernel, {b.batch * blocks, kProductThreads}, stream, b);
+}
+
+void launch_symmetric_product(GpuStream stream, const GpuSymmetricProduct& s) {
+  const int64_t side = (s.of.first.m + kTile - 1) / kTile;
+  launch("symmetric_product", symmetric_product_kernel,
+         {s.of.batch * (side * (side + 1) / 2), kProductThreads}, stream, s);
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,66 @@
+// What kernels of an update on a GPU share: a block of threads a chunk, each thread every 256th element, so
+// that neighbours read beside each other; and the chunk's sums in the CPU's 16 lanes. For *.cu.
+#pragma once
+#include "device/gpu/rt.h"
+#include "optim/kernels.h"
+
+namespace ingot::INGOT_ISA {
+
+constexpr int kChunkThreads = 256;
+constexpr unsigned kSumLanes = 16;
+
+/// Elements [begin, end) of matrix number `of`, as the work of a block: chunks of all come in order.
+struct BlockChunk {
+  int64_t of, begin, end;
+};
+/// Where each has `count` elements.
+INGOT_INLINE BlockChunk chunk_of_block(int64_t count) {
+  const int64_t chunks = (count + kOptimChunk - 1) / kOptimChunk,
+                begin = block_index() % chunks * kOptimChunk;
+  return {block_index() / chunks, begin, begin + kOptimChunk < count ? begin + kOptimChunk : count};
+}
+inline int64_t blocks_of(int64_t batch, int64_t count) {
+  return batch * ((count + kOptimChunk - 1) / kOptimChunk);
+}
+
+/// The tree of sum_lanes() (kernel_parts.h); all 16 threads know the result.
+INGOT_INLINE float sum_of_lanes(float x) {
+  INGOT_UNROLL
+  for (unsigned apart = kSumLanes / 2; apart > 0; apart /= 2) x = x + shuffle_xor<kSumLanes>(x, apart);
+  return x;
+}
+
+/// A weight before and after an update.
+struct Changed {
+  float before, after;
+};
+/// Squares of the elements that a block is at: of the updates, and of the new weights.
+struct ChunkSquares {
+  float of[2][kChunkThreads];
+};
+
+/// update(i), a Changed, of each element of [begin, end), and UpdateSums. Every thread of the block comes
+/// here. 256 elements at a time are updated by all threads and then added by 32, one a lane and sum.
+template <class Update>
+INGOT_INLINE void update_chunk(int64_t begin, int64_t end, ChunkSquares& squares, UpdateSums* to,
+                               Update&& update) {
+  const unsigned thread = thread_index(), lane = thread % kSumLanes, which = thread / kSumLanes;
+  float sum = 0;
+  for (int64_t first = begin; first < end; first += kChunkThreads) {
+    if (first + thread < end) {
+      const Changed w = update(first + thread);
+      const float d = w.after - w.before;
+      squares.of[0][thread] = d * d;
+      squares.of[1][thread] = w.after * w.after;
+    }
+    sync_threads();
+    for (unsigned i = lane; which < 2 && i < kChunkThreads && first + i < end; i += kSumLanes)
+      sum += squares.of[which][i];
+    sync_threads();
+  }
+  if (which >= 2) return;
+  sum = sum_of_lanes(sum);
+  if (lane == 0) (which == 0 ? to->update_sq : to->weight_sq) = sum;
+}
+
+}  // namespace ingot::INGOT_ISA

@@ -1,0 +1,129 @@
+// Muon by the kernels of GPUs: matrices of one shape are orthogonalised beside each other. See gpu_step.h.
+#include "optim/gpu_muon.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+
+#include "device/gemm/gpu_product.h"
+#include "optim/gpu_optim.h"
+#include "optim/gpu_step.h"
+#include "optim/muon.h"
+#include "optim/newton_schulz_passes.h"
+
+namespace ingot {
+namespace {
+
+/// Elements of a batch, unless one matrix has more: what is enough to fill a GPU need not have more scratch.
+constexpr int64_t kBatchElements = int64_t{1} << 24;
+
+/// Of the device; NaN until it is written.
+std::vector<float> gpu_scratch(int64_t count) {
+  return std::vector<float>(static_cast<size_t>(count), std::numeric_limits<float>::quiet_NaN());
+}
+
+/// Matrices [rows, cols] beside each other; see newton_schulz_passes.h.
+struct GpuMatrices {
+  int64_t batch, rows, cols;
+  const NewtonSchulzConfig* config;
+
+  int64_t count() const { return rows * cols; }
+  int64_t side() const { return std::min(rows, cols); }
+  bool tall() const { return rows > cols; }
+
+  void normalise(float* to, const float* from) const {
+    const TensorChunks chunks = chunks_of(std::vector<int64_t>(static_cast<size_t>(batch), count()));
+    std::vector<GpuSumSquares::Part> parts;
+    for (const Chunk& c : chunks.list) parts.push_back({from + c.tensor * count() + c.begin, c.count});
+    std::vector<double> partial(parts.size()), sums(static_cast<size_t>(batch));
+    INGOT_GPU_CALL(launch_sum_squares)
+    ({}, {parts.data(), chunks.size(), partial.data(), {chunks.first.data(), batch}, sums.data()});
+    INGOT_GPU_CALL(launch_normalise)
+    ({}, {from, to, batch, count(), sums.data(), config->norm_factor, config->eps});
+  }
+  void gram(float* to, const float* x) const {
+    GpuSymmetricProduct s = squares(to);
+    s.of.first.k = std::max(rows, cols);
+    s.of.first.a = x, s.of.first.a_row = tall() ? 1 : cols, s.of.first.a_k = tall() ? cols : 1;
+    s.of.first.b = x, s.of.first.b_k = s.of.first.a_k, s.of.first.b_column = s.of.first.a_row;
+    s.of.a_stride = s.of.b_stride = count();
+    INGOT_GPU_CALL(launch_symmetric_product)({}, s);
+  }
+  void polynomial(float* to, const float* gram_matrix, const std::array<double, 3>& coefficients) const {
+    GpuSymmetricProduct s = of_squares(to, gram_matrix, gram_matrix);
+    s.plus = gram_matrix;
+    s.diagonal = static_cast<float>(coefficients[0]);
+    s.plus_factor = static_cast<float>(coefficients[1]), s.factor = static_cast<float>(coefficients[2]);
+    INGOT_GPU_CALL(launch_symmetric_product)({}, s);
+  }
+  void symmetric(float* to, const float* p, const float* q) const {
+    INGOT_GPU_CALL(launch_symmetric_product)({}, of_squares(to, p, q));
+  }
+  void multiply(float* to, const float* q, const float* x) const {
+    const int64_t square = side() * side();
+    GpuBatchedProduct p;
+    p.batch = batch;
+    p.first.m = rows, p.first.n = cols, p.first.k = side();
+    p.first.a = tall() ? x : q, p.first.a_row = side(), p.a_stride = tall() ? count() : square;
+    p.first.b = tall() ? q : x, p.first.b_k = cols, p.b_stride = tall() ? square : count();
+    p.first.c = to, p.first.c_row = cols, p.c_stride = count();
+    INGOT_GPU_CALL(launch_batched_product)({}, p);
+  }
+
+ private:
+  /// A product that writes [side, side].
+  GpuSymmetricProduct squares(float* to) const {
+    GpuSymmetricProduct s;
+    s.of.batch = batch;
+    s.of.first.m = s.of.first.n = side();
+    s.of.first.c = to, s.of.first.c_row = side(), s.of.c_stride = side() * side();
+    return s;
+  }
+  GpuSymmetricProduct of_squares(float* to, const float* p, const float* q) const {
+    GpuSymmetricProduct s = squares(to);
+    s.of.first.k = side();
+    s.of.first.a = p, s.of.first.a_row = side();
+    s.of.first.b = q, s.of.first.b_k = side();
+    s.of.a_stride = s.of.b_stride = side() * side();
+    return s;
+  }
+};
+
+void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const GpuMuonMatrix> matrices) {
+  std::vector<float> values = gpu_scratch(m.batch * m.count()), x = gpu_scratch(m.batch * m.count());
+  const int64_t square = m.batch * m.side() * m.side();
+  std::vector<float> squares = gpu_scratch(4 * square);
+  const GpuMuonBatch batch{matrices.data(), m.batch, m.count(), values.data()};
+  INGOT_GPU_CALL(launch_momentum)({}, {batch, u.grad_scale, u.beta, u.grad_weight, u.nesterov});
+  float* const s = squares.data();
+  newton_schulz_passes(m, *u.newton_schulz, m.rows, m.cols, values.data(), x.data(),
+                       {s, s + square, s + 2 * square, s + 3 * square});
+  INGOT_GPU_CALL(launch_apply)({}, batch);
+}
+
+}  // namespace
+
+std::vector<UpdateStat> gpu_muon(const MuonUpdate& u) {
+  std::vector<int64_t> counts;
+  for (const MuonUpdate::Matrix& m : u.matrices) counts.push_back(m.rows * m.cols);
+  const TensorChunks chunks = chunks_of(std::move(counts));
+  std::vector<UpdateSums> sums(chunks.list.size());
+  std::map<std::pair<int64_t, int64_t>, std::vector<GpuMuonMatrix>> shapes;
+  for (size_t i = 0; i < u.matrices.size(); ++i) {
+    const MuonUpdate::Matrix& m = u.matrices[i];
+    shapes[{m.rows, m.cols}].push_back(
+        {m.weights, m.grad, m.momentum, m.decay, m.step_size, sums.data() + chunks.first[i]});
+  }
+  for (const auto& [shape, matrices] : shapes) {
+    const auto [rows, cols] = shape;
+    const auto most = static_cast<size_t>(std::max<int64_t>(1, kBatchElements / (rows * cols)));
+    for (size_t begin = 0; begin < matrices.size(); begin += most) {
+      const auto batch = std::span(matrices).subspan(begin, std::min(most, matrices.size() - begin));
+      update_batch(u, {static_cast<int64_t>(batch.size()), rows, cols, u.newton_schulz}, batch);
+    }
+  }
+  return gpu_update_stats(sums, chunks.first, u.first, u.counts);
+}
+
+}  // namespace ingot

@@ -1,0 +1,65 @@
+// Muon's element-wise passes on a GPU: a block of threads a chunk.
+#include "optim/gpu_chunk.h"
+#include "optim/gpu_muon.h"
+#include "optim/muon_element.h"
+
+namespace ingot::INGOT_ISA {
+namespace {
+
+INGOT_KERNEL(kChunkThreads)
+momentum_kernel(const GpuMomentum a) {
+  const BlockChunk c = chunk_of_block(a.of.count);
+  const GpuMuonMatrix& matrix = a.of.matrices[c.of];
+  float* const momentum = matrix.momentum;
+  float* const input = a.of.values + c.of * a.of.count;
+  for (int64_t i = c.begin + thread_index(); i < c.end; i += kChunkThreads) {
+    const float grad = matrix.grad[i];
+    if (momentum == nullptr)
+      input[i] = grad * a.grad_scale;
+    else if (a.nesterov)
+      input[i] = momentum_element<true>(grad, a.grad_scale, a.beta, a.grad_weight, momentum[i]);
+    else
+      input[i] = momentum_element<false>(grad, a.grad_scale, a.beta, a.grad_weight, momentum[i]);
+  }
+}
+
+INGOT_KERNEL(kChunkThreads)
+normalise_kernel(const GpuNormalise a) {
+  const BlockChunk c = chunk_of_block(a.count);
+  const float factor = static_cast<float>(1.0 / (a.norm_factor * sqrt_rn(a.sum_squares[c.of]) + a.eps));
+  const int64_t matrix = c.of * a.count;
+  for (int64_t i = c.begin + thread_index(); i < c.end; i += kChunkThreads)
+    a.to[matrix + i] = factor * a.from[matrix + i];
+}
+
+INGOT_KERNEL(kChunkThreads)
+apply_kernel(const GpuMuonBatch a) {
+  INGOT_SHARED(ChunkSquares, squares);
+  const BlockChunk c = chunk_of_block(a.count);
+  const GpuMuonMatrix& matrix = a.matrices[c.of];
+  const float decay = matrix.decay, step_size = matrix.step_size;
+  float* const weights = matrix.weights;
+  const float* const update = a.values + c.of * a.count;
+  update_chunk(c.begin, c.end, squares, matrix.sums + c.begin / kOptimChunk, [&](int64_t i) {
+    const float before = weights[i];
+    const float after = applied_element(before, update[i], decay, step_size);
+    weights[i] = after;
+    return Changed{before, after};
+  });
+}
+
+}  // namespace
+
+void launch_momentum(GpuStream stream, const GpuMomentum& args) {
+  launch("momentum", momentum_kernel, {blocks_of(args.of.batch, args.of.count), kChunkThreads}, stream, args);
+}
+
+void launch_normalise(GpuStream stream, const GpuNormalise& args) {
+  launch("normalise", normalise_kernel, {blocks_of(args.batch, args.count), kChunkThreads}, stream, args);
+}
+
+void launch_apply(GpuStream stream, const GpuMuonBatch& args) {
+  launch("apply", apply_kernel, {blocks_of(args.batch, args.count), kChunkThreads}, stream, args);
+}
+
+}  // namespace ingot::INGOT_ISA
