@@ -4,7 +4,7 @@
 
 namespace ingot {
 
-/// combine_parameter_chunks() (parameter_chunks.h) on a GPU: to[i] (+)= the sum over chunks of
+/// combine_parameter_chunks() (parameter_chunks.h) on a GPU: to[i * step] (+)= the sum over chunks of
 /// partials[c * stride + i], times scale[i] each where there is a scale.
 struct GpuParameterSum {
   const float* partials;
@@ -12,6 +12,7 @@ struct GpuParameterSum {
   const float* scale;  ///< nullptr: 1
   float* to;           ///< nullptr: nobody wants it
   bool accumulate;
+  int64_t step = 1;
 };
 INGOT_GPU_KERNEL(void, launch_parameter_sum, (GpuStream stream, const GpuParameterSum& sum));
 

@@ -14,7 +14,8 @@ parameter_sum_kernel(const GpuParameterSum s) {
     const float part = s.partials[c * s.stride + i];
     sum = add_rn(sum, s.scale != nullptr ? mul_rn(part, s.scale[i]) : part);
   }
-  s.to[i] = s.accumulate ? add_rn(s.to[i], sum) : sum;
+  float& to = s.to[i * s.step];
+  to = s.accumulate ? add_rn(to, sum) : sum;
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ TEST(Cca, LongDocumentsAndOddOffsets) {
     check_cca({4, 2, 32, 16, type, type, type}, {0, 33, 1, 2, 64, 0, 97, 0});
     check_cca({2, 1, 64, 32, type, type, type}, {130});
     check_cca({2, 2, 33, 32, type, type, type}, {65, 3});
+    check_cca({2, 2, 133, 64, type, type, type}, {70, 3});
     check_cca({2, 2, 128, 64, type, DType::f32, type}, {40});
     check_cca({.width = 64,
                .rotary = 32,
@@ -109,6 +110,7 @@ TEST(Cca, EmptyDocumentsBetweenBlocksOfRows) {
 TEST(Cca, OneTokenDocuments) {
   check_cca({2, 1, 16, 8}, {1, 1, 1, 1, 1});
   check_cca({4, 2, 16, 8, DType::bf16, DType::bf16, DType::bf16}, std::vector<int64_t>(70, 1));
+  check_cca({2, 1, 4, 2}, std::vector<int64_t>(500, 1));
 }
 
 TEST(Cca, Empty) {

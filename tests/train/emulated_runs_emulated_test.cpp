@@ -150,4 +150,25 @@ TEST_F(EmulatedRuns, OfAMixtureEndWithTheCheckpointOfTheCpu) {
     EXPECT_GE(launches.of(kernel), 20) << kernel;
 }
 
+TEST_F(EmulatedRuns, OfAZayaModelEndWithTheCheckpointOfTheCpu) {
+  const std::vector<std::string> zaya = {"--model.preset=zaya-tiny",
+                                         "--model.layers=2",
+                                         "--model.heads=4",
+                                         "--model.kv_heads=2",
+                                         "--model.moe.experts=4",
+                                         "--model.moe.hidden=12",
+                                         "--model.moe.router_width=8",
+                                         "--data.sources.0.documents=blank_line",
+                                         "--phases.0.sequence=32"};
+  run(DeviceKind::cpu, "cpu", 0, zaya);
+  const Emulated emulated(3, true);
+  const Launches launches;
+  run(DeviceKind::sim, "emulated", 0, zaya);
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
+  for (const char* kernel :
+       {"cca_begin", "cca_forward", "cca_heads_backward", "cca_grouped_backward", "cca_depthwise_backward",
+        "attention_forward", "route_forward", "grouped_rows", "sum_squares", "adamw"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;
+}
+
 }  // namespace ingot::test::emulated_runs_emulated_test

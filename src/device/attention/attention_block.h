@@ -1,30 +1,15 @@
 // What a block of threads of the GPU's attention kernels does: which 64 (query row, head of the group) pairs
-// or 64 keys are its own, tiles in shared memory, and products of them; for attention*.cu. A block has
-// 16 x 16 threads. A product has 64 x 64 outputs, four rows of four columns a thread: the columns are the
-// lanes of a thread of simd_gpu.h, so that what attention_rows.h does to a row of scores is done where they
-// are.
+// or 64 keys are its own, tiles in shared memory, and products of them (device/gemm/tile_products.h); for
+// attention*.cu. What attention_rows.h does to a row of scores is done where they are.
 #pragma once
 #include "device/attention/attention_rows.h"
 #include "device/attention/gpu_attention.h"
-#include "device/simd/loops.h"
+#include "device/gemm/tile_products.h"
 
 namespace ingot::INGOT_ISA {
 
-constexpr int kTile = 64, kDepth = 16, kEach = 4, kAttentionThreads = kTile / kEach * (kTile / kEach);
-constexpr int kTileStride = kTile + 4;  // neighbours' rows begin in other banks, at multiples of 16 bytes
-static_assert(kTile == kAttentionBlock && kAttentionThreads == kTile * kThreadsOfRow);
-
-/// First of the thread's rows of a product, and the first column of its vector of 16 lanes.
-INGOT_INLINE int first_row_of_thread() {
-  return static_cast<int>(thread_index()) / (kTile / kEach) * kEach;
-}
-INGOT_INLINE int vector_of_thread() {
-  return static_cast<int>(thread_index()) % (kTile / kEach) / kThreadsOfRow * kLanes;
-}
-/// The row of which the thread has a part of the lanes where a row is the work of four threads.
-INGOT_INLINE int whole_row_of_thread() {
-  return static_cast<int>(thread_index()) / kThreadsOfRow;
-}
+constexpr int kAttentionThreads = kTileThreads;
+static_assert(kTile == kAttentionBlock);
 
 /// Part of the spans of a call: those of one launch.
 struct SpanTable {
@@ -67,10 +52,6 @@ INGOT_INLINE BlockPlace place_of_block(const AttentionArgs& a, const SpanTable& 
 /// 64 rows of scores, or of what becomes of them.
 struct ScoreTile {
   alignas(16) float x[kTile][kTileStride];
-};
-/// 16 channels of 64 rows, or 16 rows of 64 channels.
-struct DepthTile {
-  alignas(16) float x[kDepth][kTileStride];
 };
 struct DepthTiles {
   DepthTile of[2];
@@ -131,40 +112,6 @@ INGOT_INLINE void load_rows(DepthTile& to, int64_t first, int64_t width, F&& row
   }
 }
 
-/// The thread's four columns of a row of a tile.
-INGOT_INLINE Vec columns_of(const float* row) {
-  Vec x;
-  load4(row + vector_of_thread() + first_lane(), x.v);
-  return x;
-}
-INGOT_INLINE void put_columns(float* row, Vec x) {
-  store4(row + vector_of_thread() + first_lane(), x.v);
-}
-
-/// Four rows of four columns.
-struct Outputs {
-  Vec row[kEach];
-};
-INGOT_INLINE Outputs no_outputs() {
-  return {{zero(), zero(), zero(), zero()}};
-}
-
-/// Adds channel by channel a.x[c][row] b.x[c][column].
-INGOT_INLINE void add_channels(Outputs& sums, const DepthTile& a, const DepthTile& b, int depth) {
-  const auto add = [&](int c) {
-    float x[kEach];
-    load4(&a.x[c][first_row_of_thread()], x);
-    const Vec y = columns_of(b.x[c]);
-    INGOT_UNROLL
-    for (int r = 0; r < kEach; ++r) sums.row[r] = fma(set1(x[r]), y, sums.row[r]);
-  };
-  if (depth < kDepth) {
-    for (int c = 0; c < depth; ++c) add(c);
-    return;
-  }
-  INGOT_UNROLL
-  for (int c = 0; c < kDepth; ++c) add(c);
-}
 /// Adds for 16 keys from `first` on scores.x[row][key] b.x[key][column].
 INGOT_INLINE void add_keys(Outputs& sums, const ScoreTile& scores, int first, const DepthTile& b) {
   INGOT_UNROLL

@@ -12,8 +12,10 @@
 #include "base/round.h"
 #include "device/gemm/gemm.h"
 #include "device/memory/scratch.h"
+#include "ops/cca/call.h"
 #include "ops/cca/isa_cca.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/sequence/sequence_store.h"
 #include "ops/weight_operand.h"
@@ -72,11 +74,6 @@ std::string print(const void* attr_data) {
                      a.layer);
 }
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
-  return call.attr<CcaAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
-}
-
 constexpr int64_t kBlockRows = 2 * kParameterChunkRows;  ///< their u, c and d_u stay in the level 2 cache
 
 int64_t span_count(const CcaAttr& a) {
@@ -98,7 +95,9 @@ class Problem {
     const int64_t heads = a.heads + a.kv_heads, channels = heads * a.head_width;
     const int64_t spans = std::max(span_count(a), rows / 8 + 16);
     const int64_t buffer = heads * (rows + spans) * a.head_width + a.head_width;
-    return 2 * buffer + 4 * channels * a.head_width + 4 * channels + a.delayed_channels() +
+    // Transposed weights; kernels of GPUs have numbers of rows and heads there.
+    const int64_t weights = std::max(4 * channels * a.head_width, rows + heads + 1);
+    return 2 * buffer + weights + 4 * channels + a.delayed_channels() +
            parameter_chunks(rows) * (4 * channels + a.kv_heads);
   }
 
@@ -111,14 +110,7 @@ class Problem {
     const int64_t buffer = heads * views * attr_.head_width + attr_.head_width;
     auto* floats = static_cast<float*>(call.scratch);
     const auto take = [&](int64_t count) { return std::exchange(floats, floats + count); };
-    p.heads = attr_.heads, p.kv_heads = attr_.kv_heads, p.width = attr_.head_width,
-    p.delayed = attr_.delayed_channels();
-    p.rotary = rotary_table(attr_.rotary);
-    p.positions = call.in[kPositions].as<int32_t>();
-    p.x = call.in[kQkv].data, p.x_type = call.in[kQkv].dtype();
-    p.depthwise_bias = call.in[kDepthwiseBias].as<float>();
-    p.temperature = call.in[kTemperature].as<float>();
-    p.norm_eps = static_cast<float>(kCcaNormEps);
+    p = cca_rows(call);
     p.view_rows = views;
     if (backward) {
       kept_u = take(buffer), p.d_c = take(buffer);
@@ -129,7 +121,6 @@ class Problem {
     packed_ = call.in[kGrouped].packed();
     if (backward || (packed_ == nullptr && rows >= kBlockRows))
       transpose_weights(take(weights), take(weights));
-    p.y_type = attr_.out;
     older_ = take(channels), newer_ = take(channels), zeros_ = take(channels + p.delayed);
     p.older = older_, p.newer = newer_;
     const auto* taps = call.in[kDepthwise].as<float>();
@@ -364,12 +355,6 @@ class Problem {
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights transposed
 };
 
-bool can_be_divided_by(const float* temperatures, int64_t count, int64_t width) {
-  const float root = std::sqrt(static_cast<float>(width));
-  return std::all_of(temperatures, temperatures + count,
-                     [&](float tau) { return std::isnormal(tau) && std::isnormal(root * tau); });
-}
-
 void forward(const OpCall& call) {
   Problem problem(call, false);
   check_positions(problem.p.positions, problem.rows);
@@ -399,13 +384,9 @@ void backward(const OpCall& call) {
   for (const SequenceSpan& s : problem.spans)
     INGOT_CHECK(s.state == nullptr, "cca has no backward through a cached sequence");
   CcaRows& p = problem.p;
-  p.d_y = call.d_out[0].data;
-  if (call.attr<CcaAttr>().backward_reads_result() && can_be_divided_by(p.temperature, p.kv_heads, p.width)) {
-    p.y = call.out[0].data;
-    p.inverse_norms = call.out[1].as<float>();
-  }
-  p.d_x = call.d_in[kQkv].tensor.data, p.accumulate = call.d_in[kQkv].accumulate;
-  const int64_t C = problem.channels, stride = 4 * C + p.kv_heads, chunks = parameter_chunks(problem.rows);
+  set_cca_gradients(call, p);
+  if (!can_be_divided_by(p.temperature, p.kv_heads, std::sqrt(static_cast<float>(p.width)))) p.y = nullptr;
+  const int64_t C = problem.channels, stride = cca_sum_floats(p), chunks = parameter_chunks(problem.rows);
   std::fill_n(problem.partials, chunks * stride, 0.0f);
   const auto sums = [&](int64_t chunk) {
     float* s = problem.partials + chunk * stride;
@@ -438,6 +419,38 @@ int64_t scratch_bytes(const OpCall& call) {
 
 }  // namespace
 
+CcaRows cca_rows(const OpCall& call) {
+  const auto& a = call.attr<CcaAttr>();
+  CcaRows p{};
+  p.heads = a.heads, p.kv_heads = a.kv_heads, p.width = a.head_width, p.delayed = a.delayed_channels();
+  p.rotary = rotary_table(a.rotary);
+  p.positions = device_address<const int32_t>(call.in[kPositions]);
+  p.x = call.in[kQkv].data, p.x_type = call.in[kQkv].dtype();
+  p.depthwise_bias = device_address<const float>(call.in[kDepthwiseBias]);
+  p.temperature = device_address<const float>(call.in[kTemperature]);
+  p.norm_eps = static_cast<float>(kCcaNormEps);
+  p.y_type = a.out;
+  return p;
+}
+
+void set_cca_gradients(const OpCall& call, CcaRows& p) {
+  p.d_y = call.d_out[0].data;
+  if (call.attr<CcaAttr>().backward_reads_result()) {
+    p.y = call.out[0].data;
+    p.inverse_norms = device_address<float>(call.out[1]);
+  }
+  p.d_x = call.d_in[kQkv].tensor.data, p.accumulate = call.d_in[kQkv].accumulate;
+}
+
+int64_t cca_sum_floats(const CcaRows& p) {
+  return 4 * (p.heads + p.kv_heads) * p.width + p.kv_heads;
+}
+
+const char* refuse_cca(const OpCall& call) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  return call.attr<CcaAttr>().head_width > 1024 ? "heads wider than 1024" : nullptr;
+}
+
 const Op& cca_op() {
   static const Op op{
       .name = "cca",
@@ -454,13 +467,13 @@ const Op& cca_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu",
-                   refuse,
-                   forward,
-                   backward,
-                   nullptr,
-                   {.rounded = slot_bit(kGrouped), .packed = slot_bit(kGrouped)}},
-                  cca_reference()},
+      .kernels = with_gpu_kernels("cca", {{"cpu",
+                                           refuse_cca,
+                                           forward,
+                                           backward,
+                                           nullptr,
+                                           {.rounded = slot_bit(kGrouped), .packed = slot_bit(kGrouped)}},
+                                          cca_reference()}),
       .axis_rule = {.passes = {AxisType::replicate, AxisType::shared, AxisType::rows, AxisType::halo},
                     .along_sequence = true,
                     .sharded = {{2, 0, {AxisType::shards, AxisType::shards}},

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/gpu/anywhere.h"
 #include "device/simd/isa.h"
 #include "ops/sequence/rotary.h"
 
@@ -39,6 +40,17 @@ struct CcaRows {
   void* d_x;     ///< of x_type; nullptr: not wanted
   bool accumulate;
 };
+
+/// Whether heads follow from the result: every temperature, and it times sqrt(K), is a normal number.
+INGOT_ANYWHERE bool can_be_divided_by(const float* temperatures, int64_t count, float root) {
+  const auto is_normal = [](float x) {
+    const float size = x < 0 ? -x : x;
+    return size >= 1.17549435e-38f && size <= 3.40282347e38f;
+  };
+  for (int64_t j = 0; j < count; ++j)
+    if (!is_normal(temperatures[j]) || !is_normal(root * temperatures[j])) return false;
+  return true;
+}
 
 /// Rows begin .. end (of the call) of one span.
 struct CcaPiece {

@@ -33,7 +33,8 @@ INGOT_INLINE Vec turned_n(const RotaryTable& table, int32_t position, bool inver
     if (first_lane() + k >= n || c >= 2 * pairs) continue;
     const int64_t step = table.interleaved ? 1 : pairs;
     partner.v[k] = x(is_second(c) ? c - step : c + step);
-    rotary_angle(table, position, table.interleaved ? c / 2 : c % pairs, cosine.v[k], sine.v[k]);
+    const int64_t pair = table.interleaved ? c / 2 : is_second(c) ? c - pairs : c;
+    rotary_angle(table, position, pair, cosine.v[k], sine.v[k]);
   }
   if (inverse) sine = zero() - sine;
   const Mask second = four_bools([&](int k) { return is_second(channel(k)); });
