@@ -19,6 +19,7 @@ namespace ingot {
   op(grouped_linear)      \
   op(head)                \
   op(linear)              \
+  op(low_rank)            \
   op(mix)                 \
   op(permute)             \
   op(qk_prepare)          \

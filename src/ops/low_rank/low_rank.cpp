@@ -6,6 +6,7 @@
 
 #include "device/gemm/gemm.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/weight_operand.h"
 
 namespace ingot {
@@ -58,16 +59,6 @@ void put_scaled(const GradSlot& slot, float* sums, double scale) {
   copy_tensor(slot.tensor.data, slot.tensor.dtype(), sums, DType::f32, n, slot.accumulate);
 }
 
-/// Calls body(block, first row of b, rows).
-template <class Body>
-void for_blocks(const LowRankAttr& a, Body&& body) {
-  int64_t row = 0;
-  for (int32_t i = 0; i < a.blocks; ++i) {
-    body(i, row, a.rows[static_cast<size_t>(i)]);
-    row += a.rows[static_cast<size_t>(i)];
-  }
-}
-
 void forward(const OpCall& call) {
   const Tensor &base = call.in[0], &h = call.in[1], &b = call.in[2], &y = call.out[0];
   const auto& a = call.attr<LowRankAttr>();
@@ -77,7 +68,7 @@ void forward(const OpCall& call) {
   float* sums = rounded ? scaled_h + h.numel() : y.as<float>();
   scaled(scaled_h, h, a.scale);
   if (!rounded) copy_tensor(sums, DType::f32, base.data, base.dtype(), base.numel(), false);
-  for_blocks(a, [&](int32_t block, int64_t row, int64_t rows) {
+  each_low_rank_block(a, [&](int32_t block, int64_t row, int64_t rows) {
     GemmArgs g;
     g.m = tokens, g.n = rows, g.k = rank;
     g.a = scaled_h + block * rank, g.lda = h.dim(1);
@@ -99,7 +90,7 @@ void backward_input(const OpCall& call) {
   if (!d_h.wanted()) return;
   const int64_t rank = b.dim(1);
   auto* sums = static_cast<float*>(call.scratch);
-  for_blocks(call.attr<LowRankAttr>(), [&](int32_t block, int64_t row, int64_t rows) {
+  each_low_rank_block(call.attr<LowRankAttr>(), [&](int32_t block, int64_t row, int64_t rows) {
     GemmArgs g;
     g.m = d_y.dim(0), g.n = rank, g.k = rows;
     g.a = element(d_y, row), g.a_type = d_y.dtype(), g.lda = d_y.dim(1);
@@ -116,7 +107,7 @@ void backward_weight(const OpCall& call) {
   const GradSlot& d_b = call.d_in[2];
   const int64_t rank = d_b.tensor.dim(1);
   auto* sums = static_cast<float*>(call.scratch);
-  for_blocks(call.attr<LowRankAttr>(), [&](int32_t block, int64_t row, int64_t rows) {
+  each_low_rank_block(call.attr<LowRankAttr>(), [&](int32_t block, int64_t row, int64_t rows) {
     GemmArgs g;
     g.m = rows, g.n = rank, g.k = d_y.dim(0);
     g.a = element(d_y, row), g.a_type = d_y.dtype(), g.a_transposed = true, g.lda = d_y.dim(1);
@@ -152,8 +143,9 @@ const Op& low_rank_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, backward_weight, {.rounded = slot_bit(2)}},
-                  low_rank_reference()},
+      .kernels = with_gpu_kernels(
+          "low_rank", {{"cpu", refuse, forward, backward_input, backward_weight, {.rounded = slot_bit(2)}},
+                       low_rank_reference()}),
       .axis_rule = {.passes = kSummable, .sharded = {{2, 0, {AxisType::shards, AxisType::shards}}}}};
   return op;
 }

@@ -28,4 +28,15 @@ Value low_rank(Tape& tape, DType out, double scale, std::span<const int64_t> row
 const Op& low_rank_op();
 Kernel low_rank_reference();
 
+// What the kernels use.
+/// Calls body(block, first row of b, rows) for each block.
+template <class Body>
+void each_low_rank_block(const LowRankAttr& a, Body&& body) {
+  int64_t row = 0;
+  for (int32_t i = 0; i < a.blocks; ++i) {
+    body(i, row, a.rows[static_cast<size_t>(i)]);
+    row += a.rows[static_cast<size_t>(i)];
+  }
+}
+
 }  // namespace ingot
