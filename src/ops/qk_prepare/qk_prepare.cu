@@ -1,6 +1,5 @@
 // qk_prepare on a GPU: four threads for a head of a row, or for heads that share a norm; sums over rows by
 // four threads for 16 channels of a chunk.
-// spills: at most 16 bytes, for the slow path of a 64-bit division.
 #include "device/simd/row_kernels.h"
 #include "ops/qk_prepare/gpu_qk_prepare.h"
 #include "ops/qk_prepare/rows.h"
