@@ -14,6 +14,7 @@ namespace ingot {
   op(add)                 \
   op(add_norm)            \
   op(attention)           \
+  op(capacity)            \
   op(cca)                 \
   op(embedding)           \
   op(grouped_linear)      \

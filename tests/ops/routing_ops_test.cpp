@@ -277,6 +277,12 @@ TEST(Capacity, Cases) {
     check_op(capacity_case({5, 1.0, drop}, 200, 3));
     check_op(capacity_case({4, 8.0, drop}, 7, 2));
     check_op(capacity_case({4, 1.0, drop}, 0, 2));
+    OpCase ties = capacity_case({3, 0.7, drop}, 170, 2);
+    for (int i = 0; i < 340; ++i)
+      ties.inputs[0].values.push_back(i % 5 == 4 ? std::numeric_limits<double>::quiet_NaN()
+                                                 : 0.25 * (i % 4) - 0.25);
+    check_op(ties);
+    check_op(capacity_case({2, 0.5, drop}, 1500, 2));  // more choices than a block looks at together
   }
 }
 

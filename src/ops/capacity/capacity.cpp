@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 
 namespace ingot {
 namespace {
@@ -103,11 +104,6 @@ void backward_input(const OpCall& call) {
   }
 }
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_than_f32(call)) return reason;
-  return nullptr;
-}
-
 }  // namespace
 
 int64_t expert_capacity(int64_t tokens, int64_t k, int64_t experts, double factor) {
@@ -123,7 +119,9 @@ const Op& capacity_op() {
                      .infer = infer,
                      .cost = cost,
                      .print = print,
-                     .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, capacity_reference()},
+                     .kernels = with_gpu_kernels(
+                         "capacity", {{"cpu", refuse_other_than_f32, forward, backward_input, nullptr},
+                                      capacity_reference()}),
                      .axis_rule = {.passes = kRowwise}};
   return op;
 }

@@ -84,8 +84,8 @@ forward_kernel(const GpuCca a) {
     const int count = static_cast<int>(min64(head_rows(p), end - first));
     convolve<X, kParts>(a, tiles, heads, n, first, count);
     sync_threads();
+    // The next rows' convolution meets the block before it writes heads.
     if (row < count) finish_head<X, Y>(p, first + row, n, heads.x + row * head_stride(p));
-    sync_threads();
   }
 }
 

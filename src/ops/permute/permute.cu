@@ -1,42 +1,12 @@
 // permute's map on a GPU: a counting sort without scratch, in which a block per expert looks at all choices,
 // 2,048 at a time. Its places follow from the choices before it, so no order of threads matters.
-#include "device/gpu/rt.h"
+#include "device/gpu/block_count.h"
 #include "ops/permute/gpu_permute.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
-constexpr int kMapThreads = 256, kEach = 8, kGroup = 16;
-
-struct BlockCounts {
-  int32_t own[kMapThreads];
-  int32_t group[kMapThreads / kGroup];
-};
-
-struct Count {
-  int32_t before, all;
-};
-
-/// The sum of the counts of the threads before this one, and of all; every thread of the block comes here.
-INGOT_INLINE Count count_before(BlockCounts& counts, int32_t own) {
-  const int t = static_cast<int>(thread_index());
-  counts.own[t] = own;
-  sync_threads();
-  if (t < kMapThreads / kGroup) {
-    int32_t sum = 0;
-    for (int i = 0; i < kGroup; ++i) sum += counts.own[t * kGroup + i];
-    counts.group[t] = sum;
-  }
-  sync_threads();
-  Count c{0, 0};
-  for (int g = 0; g < kMapThreads / kGroup; ++g) {
-    if (g < t / kGroup) c.before += counts.group[g];
-    c.all += counts.group[g];
-  }
-  for (int i = t / kGroup * kGroup; i < t; ++i) c.before += counts.own[i];
-  sync_threads();
-  return c;
-}
+constexpr int kMapThreads = kCountThreads, kEach = 8;
 
 INGOT_INLINE bool is_of(const GpuRowMap& m, int64_t slot, int32_t expert) {
   return slot < m.slots && m.ids[slot] >= 0 && m.ids[slot] - m.first == expert;
