@@ -2,6 +2,7 @@
 // Muon, QK-clip and the balance of routers, over tensors of none, one and several chunks and tiles.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -156,6 +157,31 @@ TEST_P(GpuStep, HasTheCpusMuon) {
     expect_same(emulated.stats, cpu.stats);
     for (const UpdateStat& s : cpu.stats) EXPECT_EQ(s.update_rms > 0, &s != &cpu.stats[3]);
   }
+}
+
+TEST_P(GpuStep, AddsTheSizesOfManyChunksInOrder) {
+  const std::vector<int64_t> first_chunk = {0, 130, 130, 131, 400}, first_block = {0, 2, 2, 4},
+                             counts = {9, 0, 7};
+  const std::vector<float> values = normals(800, 1, 1);
+  std::vector<UpdateSums> sums;
+  for (size_t i = 0; i < 400; ++i)
+    sums.push_back({std::exp(8 * values[2 * i]), std::exp(8 * values[2 * i + 1])});
+  std::vector<UpdateStat> expected;
+  for (size_t t = 0; t < 3; ++t) {
+    double update = 0, weight = 0;
+    for (int64_t b = first_block[t]; b < first_block[t + 1]; ++b) {
+      double block_update = 0, block_weight = 0;
+      for (int64_t c = first_chunk[static_cast<size_t>(b)]; c < first_chunk[static_cast<size_t>(b) + 1];
+           ++c) {
+        block_update += static_cast<double>(sums[static_cast<size_t>(c)].update_sq);
+        block_weight += static_cast<double>(sums[static_cast<size_t>(c)].weight_sq);
+      }
+      update += block_update, weight += block_weight;
+    }
+    const double n = static_cast<double>(std::max<int64_t>(1, counts[t]));
+    expected.push_back({std::sqrt(update / n), std::sqrt(weight / n)});
+  }
+  expect_same(gpu_update_stats(sums, first_chunk, first_block, counts), expected);
 }
 
 /// Weights of attention layers and the largest logits of their heads.

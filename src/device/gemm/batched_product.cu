@@ -42,11 +42,12 @@ INGOT_KERNEL(kProductThreads)
 symmetric_product_kernel(const GpuSymmetricProduct s) {
   INGOT_SHARED(ProductTile, a);
   INGOT_SHARED(ProductTile, b);
-  const int64_t side = column_blocks(s.of.first), blocks = side * (side + 1) / 2, e = block_index() / blocks;
-  int64_t row = 0, column = block_index() % blocks;
+  const auto side = static_cast<unsigned>(column_blocks(s.of.first));
+  const unsigned blocks = side * (side + 1) / 2, e = block_index() / blocks;
+  unsigned row = 0, column = block_index() % blocks;
   while (column > row) column -= ++row;
   const GpuProduct p = product_of(s.of, e);
-  const int64_t first_row = row * kTile, first_column = column * kTile;
+  const int64_t first_row = int64_t{row} * kTile, first_column = int64_t{column} * kTile;
   const int thread_row = static_cast<int>(thread_index()) / kSide,
             thread_column = static_cast<int>(thread_index()) % kSide;
   float sum[kEach][kEach];
