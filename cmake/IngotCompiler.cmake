@@ -8,8 +8,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-subobject-linkage)
   endif()
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # Known false alarms of gcc 12 in std::string concatenation and in default member values that are lists.
-    add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
+    # Known false alarms of gcc 12: concatenation of std::string, default member values that are lists, members of {fmt} in loops.
+    add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow)
   endif()
 endif()
 # docs/numerics.md, rule 7: a*b+c is two roundings unless the code says fma; no value-changing optimisation anywhere.
