@@ -70,10 +70,11 @@ void add_bench_cluster(CLI::App& bench, int& code) {
   CLI::App* c = bench.add_subcommand("cluster", "measure this machine as a cluster file for `ingot plan`");
   c->footer(
       "Examples:\n"
-      "  ingot bench cluster --out here.toml                                 # one device: all cores\n"
-      "  ingot launch -n 2 -- bench cluster --out here.toml                  # two, with the links between\n"
-      "  ingot bench cluster --out here.toml --run runs/first                # also kernels in its steps\n"
-      "Use an idle machine. All ranks measure at once.");
+      "  ingot bench cluster --out here.toml --trials=1 --sizes=128,512   # one device: all cores\n"
+      "  ingot launch -n 2 -- bench cluster --out here.toml --trials=1 --sizes=128,512   # two, and links\n"
+      "  ingot bench cluster --out here.toml --trials=1 --sizes=128,512 --run runs/first   # and its steps\n"
+      "All ranks measure at once. Use an idle machine, and to plan with the file, the default trials and\n"
+      "sizes, which take about a minute.");
   c->add_option("--out", o->out, "the file to write")->required();
   c->add_option("--run", o->run, "recipe, or folder of a run, whose steps are profiled for more points");
   c->add_option("--steps", o->profile.steps, "steps of --run that count")

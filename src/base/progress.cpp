@@ -48,7 +48,7 @@ std::string format_count(double count) {
 std::string group_digits(int64_t value) {
   std::string text = std::to_string(value);
   for (auto i = static_cast<int>(text.size()) - 3; i > (value < 0 ? 1 : 0); i -= 3)
-    text.insert(static_cast<size_t>(i), ",");
+    text.insert(static_cast<size_t>(i), 1, ',');
   return text;
 }
 

@@ -72,8 +72,8 @@ TEST_F(Streams, ClosedOnesAreNotTheRunsFiles) {
 }
 
 TEST_F(Streams, AFullDiskIsAnErrorAndNoAbort) {
-  for (const std::string command : {"run '" + recipe("full") + "' --print-config",
-                                    std::string("model zaya1-8b"), std::string("--help")}) {
+  for (const std::string& command : {"run '" + recipe("full") + "' --print-config",
+                                     std::string("model zaya1-8b"), std::string("--help")}) {
     const ProcessResult r = shell("'" INGOT_BINARY "' " + command + " > /dev/full");
     EXPECT_EQ(r.exit_code, 1) << command << "\n" << r.output;
     EXPECT_NE(r.output.find("cannot write to standard output: No space left on device"), std::string::npos)

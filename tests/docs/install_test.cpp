@@ -53,4 +53,17 @@ TEST(Install, ADebianPackage) {
   EXPECT_NE(facts.find("Package: ingot\n"), std::string::npos) << facts;
 }
 
+/// A package is for other machines too, which a program of this machine's instruction set alone is not.
+TEST(Install, APackageOfANativeBuildIsRefused) {
+  const test::TempDir folder;
+  const auto configured =
+      test::run_process({"/usr/bin/env", "cmake", "-G", "Ninja", "-S", INGOT_SOURCE_DIR, "-B",
+                         folder / "build", "-DINGOT_NATIVE=ON", "-DINGOT_TESTS=OFF"});
+  ASSERT_EQ(configured.exit_code, 0) << configured.output;
+  const auto refused = test::run_process(
+      {"/usr/bin/env", "cpack", "--config", folder / "build/CPackConfig.cmake", "-B", folder / "package"});
+  EXPECT_NE(refused.exit_code, 0) << refused.output;
+  EXPECT_NE(refused.output.find("-DINGOT_NATIVE=OFF"), std::string::npos) << refused.output;
+}
+
 }  // namespace ingot::install_test

@@ -31,10 +31,11 @@ TEST(MoePresets, HaveTheExpertsOfTheTable) {
     EXPECT_EQ(static_cast<double>(m.moe.experts) + shared, row.experts) << row.preset;
     EXPECT_EQ(static_cast<double>(m.moe.top_k) + shared, row.chosen) << row.preset;
     EXPECT_NEAR(row.experts / row.chosen, row.sparsity, 0.0055 * row.sparsity) << row.preset;
-    if (row.granularity > 0)  // printed with one decimal, cut off
+    if (row.granularity > 0) {  // printed with one decimal, cut off
       EXPECT_NEAR(2.0 * static_cast<double>(m.width) / static_cast<double>(m.moe.hidden), row.granularity,
                   0.0105 * row.granularity)
           << row.preset;
+    }
   }
 }
 

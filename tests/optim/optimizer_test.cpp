@@ -135,7 +135,9 @@ TEST(NewtonSchulz, FollowsTheReference) {
       newton_schulz(h.data(), r, c, in_bf16, scratch);
       const double error = max_error(h.data(), expected);
       EXPECT_LT(error, 0.05) << r << " x " << c;
-      if (r > 1 && c > 1) EXPECT_GT(error, 1e-5) << "its operands are not bf16";
+      if (r > 1 && c > 1) {
+        EXPECT_GT(error, 1e-5) << "its operands are not bf16";
+      }
     }
   }
 }

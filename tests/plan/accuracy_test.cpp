@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "plan/run_forecast.h"
 #include "report/run_record.h"
+#include "support/rl_run.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/run_layout.h"
@@ -149,6 +150,26 @@ TEST(Forecast, FollowsTheMeasuredRates) {
   const std::vector<StepForecast> ranks = forecast_steps(recipe, 2, plan_engine(engine, 100, 10));
   EXPECT_EQ(ranks[0].seconds, 0);
   EXPECT_NE(ranks[0].missing.find("links between ranks"), std::string::npos);
+}
+
+/// The step of a phase that samples holds the sampling: half the signal means twice the replies.
+TEST(Forecast, HoldsWhatAPhaseSamples) {
+  register_rl_environments();
+  const TempDir folder;
+  write_rl_rows(folder.path());
+  const auto seconds = [&](const std::string& share) {
+    const std::string more = "reply_tokens = 2\nsignal_share = " + share + "\n";
+    write_text(folder / "recipe.toml", rl_recipe(folder.path(), "run", 4, more));
+    Recipe recipe = load_recipe(folder / "recipe.toml", {});
+    recipe.model.vocab = 300;
+    const TrainEngine engine(on_paper(recipe), Backing::nothing);
+    const std::vector<StepForecast> steps = forecast_steps(recipe, 1, plan_engine(engine, 100, 10));
+    EXPECT_EQ(steps.at(1).missing, "");
+    return steps.at(1).seconds;
+  };
+  const double all = seconds("1"), half = seconds("0.5"), quarter = seconds("0.25");
+  EXPECT_GT(half, all);
+  EXPECT_NEAR(quarter - half, 2 * (half - all), 1e-9 * quarter);
 }
 
 }  // namespace ingot::test::accuracy_test

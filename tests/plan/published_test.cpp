@@ -19,7 +19,9 @@ TEST(Published, FormulasGiveThePrintedNumbers) {
 
 TEST(Published, ExactOnesHaveNarrowBars) {
   for (const Row& r : all())
-    if (r.kind == Class::exact) EXPECT_LE(r.bar, 0.015) << r.what;
+    if (r.kind == Class::exact) {
+      EXPECT_LE(r.bar, 0.015) << r.what;
+    }
 }
 
 /// Table 11's row at 128K from its row at 4K and Table 9: 974 TFLOP/s at 4K, 1150 at 128K.

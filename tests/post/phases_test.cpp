@@ -328,7 +328,9 @@ TEST_F(Phases, TextStandsInRowsBesideConversations) {
                 text);
       const auto learned = std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
       EXPECT_GT(learned, 0);
-      if (text) EXPECT_GT(learned, batch.sequence_length / 2) << "all but the ends of documents";
+      if (text) {
+        EXPECT_GT(learned, batch.sequence_length / 2) << "all but the ends of documents";
+      }
       text_rows += text, ++rows;
     }
   }

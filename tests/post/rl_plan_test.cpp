@@ -47,4 +47,22 @@ TEST(RlPlan, ShorterRepliesTakeLessTimeInTheSameMemory) {
   EXPECT_THROW(plan("need_signal = false\nsignal_share = 0.5\n"), Error);
 }
 
+TEST(RlPlan, EvaluationTasksAreCountedInMemory) {
+  register_rl_environments();
+  const TempDir folder;
+  write_rl_rows(folder.path());
+  write_text(folder / "recipe.toml", rl_recipe(folder.path(), "run", 4));
+  const auto plan = [&](const std::vector<std::string>& tasks) {
+    Recipe recipe = load_recipe(folder / "recipe.toml", {});
+    recipe.model.vocab = 300;
+    recipe.evaluation.tasks = tasks;
+    return plan_run(real_file_system(), recipe);
+  };
+  const Preflight without = plan({}), with = plan({"say_test"});
+  EXPECT_EQ(without.task_bytes, 0);
+  EXPECT_GT(with.task_bytes, 0);
+  EXPECT_EQ(with.predicted_bytes, without.predicted_bytes + with.task_bytes);
+  EXPECT_NE(with.text.find("evaluation tasks "), std::string::npos) << with.text;
+}
+
 }  // namespace ingot::test::rl_plan_test

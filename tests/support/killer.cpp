@@ -127,6 +127,8 @@ void KillObserver::enters(StepPart phase) {
       return killer_.happens_or_die("data");
     case StepPart::passes:
       return;  // its tensors are the events
+    case StepPart::replay:
+      return killer_.happens_or_die("replay");
     case StepPart::optimizer:
       return killer_.happens_or_die("optimizer");
     case StepPart::update:

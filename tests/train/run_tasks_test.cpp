@@ -118,7 +118,9 @@ TEST_F(RunTasks, APhaseHasItsOwnTasksAndBeginsIfItsGateHolds) {
   for (const MetricRow& row : read_metrics(real_file_system(), folder / "run/metrics.jsonl")) {
     EXPECT_TRUE(row.step <= 14 || row.scalar("task/pick/acc") == nullptr) << row.step;
     EXPECT_TRUE(row.step > 14 || row.scalar("task/words/bits_per_byte") == nullptr) << row.step;
-    if (row.step == 24) EXPECT_NE(row.scalar("task/words/bits_per_byte"), nullptr);
+    if (row.step == 24) {
+      EXPECT_NE(row.scalar("task/words/bits_per_byte"), nullptr);
+    }
   }
   const ProcessResult wrong = run({"--phases.1.gate=words"});
   EXPECT_NE(wrong.output.find("'words' is no gate"), std::string::npos) << wrong.output;
