@@ -13,6 +13,7 @@ namespace ingot {
   op(activation)          \
   op(add)                 \
   op(add_norm)            \
+  op(assign)              \
   op(attention)           \
   op(capacity)            \
   op(cca)                 \
@@ -25,6 +26,7 @@ namespace ingot {
   op(permute)             \
   op(qk_prepare)          \
   op(route)               \
+  op(sequence_balance)    \
   op(unpermute)
 // clang-format on
 

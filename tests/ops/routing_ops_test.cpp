@@ -211,7 +211,15 @@ TEST(SequenceBalance, Cases) {
     check_op(sequence_balance_case({scores, &long_documents}, 150));
     check_op(sequence_balance_case({scores, nullptr}, 8));
     check_op(sequence_balance_case({scores, nullptr}, 0));
+    check_op(sequence_balance_case({scores, nullptr}, 200));
   }
+  BatchLayout many;  // more documents than a launch of the kernels for GPUs takes
+  for (int64_t d = 0; d < 300; ++d) {
+    many.spans.push_back({many.count, d % 3, 0, nullptr});
+    many.count += d % 3;
+  }
+  for (int64_t d = 0; d < 100; ++d) many.spans.push_back({many.count++, 1, 0, nullptr});
+  check_op(sequence_balance_case({softmax, &many}, many.count));
 }
 
 // Two documents of equal length give the mean of each alone ([DeepSeek-V3] §2.1.2). Balance gives 1,
@@ -337,6 +345,15 @@ TEST(Assign, Cases) {
     check_op(assign_case({AssignRule::expert_choice, false, 2, 1.0}, rows, 6, 1.5));
     check_op(assign_case({AssignRule::expert_choice, true, 1, 1.5}, rows, 4, 1.5));
     check_op(assign_case({AssignRule::expert_choice, true, 2, 40}, rows, 3, 1.5));
+  }
+  check_op(assign_case({AssignRule::sinkhorn, false, 1, 1}, 150, 6, 12));  // many rounds
+  // Ties and NaN; more tokens than a block of the kernels for GPUs looks at together.
+  for (const int64_t rows : {170, 2300}) {
+    OpCase ties = assign_case({AssignRule::expert_choice, true, 1, 0.7}, rows, 2, 1);
+    for (int64_t i = 0; i < 2 * rows; ++i)
+      ties.inputs[0].values.push_back(i % 7 == 4 ? std::numeric_limits<double>::quiet_NaN()
+                                                 : 0.5 * static_cast<double>(i % 3));
+    check_op(ties);
   }
 }
 

@@ -7,9 +7,11 @@
 #include <cstring>
 
 #include "base/parallel.h"
+#include "ops/assign/call.h"
 #include "ops/assign/isa_assign.h"
 #include "ops/capacity/capacity.h"
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/route/isa_route.h"
 
@@ -35,32 +37,13 @@ std::string print(const void* attr_data) {
   return fmt::format("expert_choice k={} factor={}{}", a.k, a.factor, a.sigmoid ? " sigmoid" : "");
 }
 
-/// Scratch: matrix [T, E], d1 [E], sums [E], partials [chunks, E].
-struct Scratch {
-  float *matrix, *d1, *sums, *partials;
-  explicit Scratch(const OpCall& call) {
-    const int64_t rows = call.in[0].dim(0), experts = call.in[0].dim(1);
-    matrix = static_cast<float*>(call.scratch);
-    d1 = matrix + rows * experts;
-    sums = d1 + experts;
-    partials = sums + experts;
-  }
-};
-
-AssignRows arguments(const OpCall& call, const Scratch& s) {
-  const auto& a = call.attr<AssignAttr>();
-  const Tensor& logits = call.in[0];
-  return {logits.dim(1), a.k, logits.dim(0), logits.as<float>(), s.matrix, s.d1, call.out[0].as<int32_t>(),
-          a.sigmoid};
-}
-
 template <class F>
 void over_rows(int64_t rows, F&& f) {
   parallel_for(rows, kParameterChunkRows, [&](int64_t begin, int64_t end) { f(begin, end); });
 }
 
 /// One round: new d1 from the old; the mean of its change.
-double round(const AssignRows& r, const Scratch& s) {
+double round(const AssignRows& r, const AssignScratch& s) {
   const int64_t chunks = parameter_chunks(r.rows);
   parallel_for(chunks, 1, [&](int64_t first, int64_t last) {
     for (int64_t c = first; c < last; ++c) {
@@ -82,7 +65,7 @@ double round(const AssignRows& r, const Scratch& s) {
   return change / static_cast<double>(r.experts);
 }
 
-void sinkhorn(const AssignRows& r, const Scratch& s) {
+void sinkhorn(const AssignRows& r, const AssignScratch& s) {
   over_rows(r.rows, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(assign_costs)(r, begin, end); });
   std::fill(s.d1, s.d1 + r.experts, 1.0f);
   for (int i = 0; i < kSinkhornRounds && round(r, s) >= kSinkhornTolerance; ++i) {
@@ -98,10 +81,9 @@ int64_t order_of(float score) {
   return -static_cast<int64_t>(bits);  // scores are not negative
 }
 
-void expert_choice(const AssignRows& r, const AssignAttr& a) {
+void expert_choice(const AssignRows& r, int64_t taken) {
   over_rows(r.rows, [&](int64_t begin, int64_t end) { INGOT_ISA_CALL(assign_scores)(r, begin, end); });
   std::fill(r.ids, r.ids + r.rows * r.experts, -1);
-  const int64_t taken = std::min(r.rows, expert_capacity(r.rows, a.k, r.experts, a.factor));
   parallel_for(r.experts, 1, [&](int64_t first, int64_t last) {
     std::vector<std::pair<int64_t, int64_t>> order(static_cast<size_t>(r.rows));
     for (int64_t e = first; e < last; ++e) {
@@ -115,27 +97,54 @@ void expert_choice(const AssignRows& r, const AssignAttr& a) {
 }
 
 void forward(const OpCall& call) {
-  const auto& a = call.attr<AssignAttr>();
-  const Scratch s(call);
-  const AssignRows r = arguments(call, s);
+  const AssignRows r = assign_rows(call);
   if (r.rows == 0) return;
-  if (a.rule == AssignRule::sinkhorn)
-    sinkhorn(r, s);
+  if (call.attr<AssignAttr>().rule == AssignRule::sinkhorn)
+    sinkhorn(r, AssignScratch(call));
   else
-    expert_choice(r, a);
-}
-
-const char* refuse(const OpCall& call) {
-  if (call.in[0].dtype() != DType::f32) return "a type other than f32";
-  return call.in[0].dim(1) > kMaxRouteClasses ? "more than 1024 experts" : nullptr;
-}
-
-int64_t scratch_bytes(const OpCall& call) {
-  const int64_t rows = call.in[0].dim(0), experts = call.in[0].dim(1);
-  return (rows + 2 + parameter_chunks(rows)) * experts * int64_t{sizeof(float)};
+    expert_choice(r, assign_taken(call));
 }
 
 }  // namespace
+
+AssignScratch::AssignScratch(const OpCall& call) {
+  const int64_t rows = call.in[0].dim(0), experts = call.in[0].dim(1);
+  matrix = static_cast<float*>(call.scratch);
+  d1 = matrix + rows * experts;
+  sums = d1 + experts;
+  partials = sums + experts;
+  state = reinterpret_cast<int32_t*>(partials + parameter_chunks(rows) * experts);
+}
+
+int64_t AssignScratch::bytes(const OpCall& call) {
+  const int64_t rows = call.in[0].dim(0), experts = call.in[0].dim(1);
+  return ((rows + 2 + parameter_chunks(rows)) * experts + 2) * int64_t{sizeof(float)};
+}
+
+AssignRows assign_rows(const OpCall& call) {
+  const auto& a = call.attr<AssignAttr>();
+  const Tensor& logits = call.in[0];
+  const AssignScratch s(call);
+  return {logits.dim(1),
+          a.k,
+          logits.dim(0),
+          device_address<const float>(logits),
+          s.matrix,
+          s.d1,
+          device_address<int32_t>(call.out[0]),
+          a.sigmoid};
+}
+
+int64_t assign_taken(const OpCall& call) {
+  const auto& a = call.attr<AssignAttr>();
+  const int64_t rows = call.in[0].dim(0);
+  return std::min(rows, expert_capacity(rows, a.k, call.in[0].dim(1), a.factor));
+}
+
+const char* refuse_assign(const OpCall& call) {
+  if (call.in[0].dtype() != DType::f32) return "a type other than f32";
+  return call.in[0].dim(1) > kMaxRouteClasses ? "more than 1024 experts" : nullptr;
+}
 
 const Op& assign_op() {
   static const Op op{.name = "assign",
@@ -144,9 +153,10 @@ const Op& assign_op() {
                      .reads = reads_nothing,
                      .infer = infer,
                      .cost = cost,
-                     .scratch_bytes = scratch_bytes,
+                     .scratch_bytes = AssignScratch::bytes,
                      .print = print,
-                     .kernels = {{"cpu", refuse, forward, nullptr, nullptr}, assign_reference()},
+                     .kernels = with_gpu_kernels(
+                         "assign", {{"cpu", refuse_assign, forward, nullptr, nullptr}, assign_reference()}),
                      .axis_rule = {.passes = kRowwise}};
   return op;
 }

@@ -1,6 +1,7 @@
 // assign for a range of rows, compiled once per instruction set.
 #include "ops/assign/isa_assign.h"
 
+#include "ops/assign/rows.h"
 #include "ops/route/score_block.h"
 
 namespace ingot::INGOT_ISA {
@@ -22,13 +23,7 @@ INGOT_INLINE void each_scored(const AssignRows& a, int64_t begin, int64_t end, F
 }  // namespace
 
 void assign_costs(const AssignRows& a, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) {
-    const float* l = a.logits + t * a.experts;
-    const Vec top = set1(row_max(l, a.experts));
-    each_vector(a.experts, [&](int64_t e, int count) {
-      store_n(a.matrix + t * a.experts + e, vexp(load_n(l + e, count) - top), count);
-    });
-  }
+  for (int64_t t = begin; t < end; ++t) put_costs(a, t);
 }
 
 void assign_scores(const AssignRows& a, int64_t begin, int64_t end) {
@@ -43,7 +38,7 @@ void assign_scores(const AssignRows& a, int64_t begin, int64_t end) {
 void sinkhorn_rows(const AssignRows& a, int64_t begin, int64_t end, float* sums) {
   for (int64_t t = begin; t < end; ++t) {
     const float* cost = a.matrix + t * a.experts;
-    const float d0 = 1.0f / (static_cast<float>(a.rows) * (row_dot(cost, a.d1, a.experts) + 1e-8f));
+    const float d0 = row_factor(a, cost);
     each_vector(a.experts, [&](int64_t e, int count) {
       store_n(sums + e, fma(load_n(cost + e, count), set1(d0), load_n(sums + e, count)), count);
     });

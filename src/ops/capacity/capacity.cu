@@ -1,21 +1,14 @@
-// capacity on a GPU: a block for an expert finds the last key that it keeps, four bits of it at a time, and
-// strikes out what comes behind. No order of threads matters.
-// spills: at most 4 bytes, for the counts of 16 digits.
-#include "device/gpu/block_count.h"
+// capacity on a GPU: a block for an expert finds the last key that it keeps, and strikes out what comes
+// behind.
+#include "device/gpu/block_select.h"
 #include "ops/capacity/gpu_capacity.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
-constexpr int kDigitBits = 4, kDigits = 1 << kDigitBits, kSlotsOfThread = 8;
-
-/// Ascends where weights descend, both zeros equal, NaN last; one key for all where positions count alone.
+/// One key for all where positions count alone.
 INGOT_INLINE uint32_t key_of(const GpuCapacity& c, int64_t slot) {
-  if (!c.by_weight) return 0;
-  const float weight = add_rn(c.probs[slot], 0.0f);
-  if (weight != weight) return ~0U;
-  const uint32_t bits = bits_of(weight);
-  return bits >> 31 != 0 ? bits : 0x7FFFFFFFU - bits;
+  return c.by_weight ? descending_key(c.probs[slot]) : 0;
 }
 
 INGOT_KERNEL(kCountThreads)
@@ -26,40 +19,6 @@ copy_kernel(const GpuCapacity c) {
   c.kept_probs[s] = c.ids[s] < 0 ? 0.0f : c.probs[s];
 }
 
-/// Choices of the expert whose keys have `high` above the digit at `shift`, counted by that digit.
-struct DigitCounts {
-  int32_t x[kDigits];
-};
-INGOT_INLINE void count_digits(BlockCounts& counts, DigitCounts& of, const GpuCapacity& c, int32_t expert,
-                               uint32_t high, int shift) {
-  int32_t own[kDigits] = {};
-  for (int64_t s = thread_index(); s < c.slots; s += kCountThreads) {
-    const uint32_t key = c.ids[s] == expert ? key_of(c, s) : 0;
-    if (c.ids[s] != expert || key >> shift >> kDigitBits != high) continue;
-    INGOT_UNROLL
-    for (int d = 0; d < kDigits; ++d) own[d] += (key >> shift) % kDigits == static_cast<unsigned>(d) ? 1 : 0;
-  }
-  INGOT_UNROLL
-  for (int d = 0; d < kDigits; ++d) of.x[d] = count_before(counts, own[d]).all;
-}
-
-/// The largest key that the expert keeps, and how many of it.
-struct Last {
-  uint32_t key;
-  int64_t count;
-};
-INGOT_INLINE Last last_kept(BlockCounts& counts, const GpuCapacity& c, int32_t expert) {
-  Last last{0, c.limit};
-  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
-    DigitCounts digits;
-    count_digits(counts, digits, c, expert, last.key, shift);
-    uint32_t digit = 0;
-    while (digit + 1 < kDigits && last.count > digits.x[digit]) last.count -= digits.x[digit++];
-    last.key = last.key << kDigitBits | digit;
-  }
-  return last;
-}
-
 INGOT_KERNEL(kCountThreads)
 drop_kernel(const GpuCapacity c) {
   INGOT_SHARED(BlockCounts, counts);
@@ -67,23 +26,12 @@ drop_kernel(const GpuCapacity c) {
   int32_t own = 0;
   for (int64_t s = thread_index(); s < c.slots; s += kCountThreads) own += c.ids[s] == expert ? 1 : 0;
   if (count_before(counts, own).all <= c.limit) return;
-  const Last last = last_kept(counts, c, expert);
-  int64_t before = 0;  // choices of that key
-  for (int64_t first = 0; first < c.slots; first += kCountThreads * kSlotsOfThread) {
-    const int64_t begin = first + thread_index() * kSlotsOfThread;  // the thread's slots are neighbours
-    const auto is_of = [&](int64_t s) { return s < c.slots && c.ids[s] == expert; };
-    int32_t mine = 0;
-    for (int64_t s = begin; s < begin + kSlotsOfThread; ++s)
-      mine += is_of(s) && key_of(c, s) == last.key ? 1 : 0;
-    const Count count = count_before(counts, mine);
-    int64_t place = before + count.before;
-    for (int64_t s = begin; s < begin + kSlotsOfThread; ++s) {
-      if (!is_of(s) || key_of(c, s) < last.key) continue;
-      if (key_of(c, s) == last.key && place++ < last.count) continue;
-      c.kept_ids[s] = -1, c.kept_probs[s] = 0.0f;
-    }
-    before += count.all;
-  }
+  const auto is_of = [&](int64_t s) { return c.ids[s] == expert; };
+  const auto key = [&](int64_t s) { return key_of(c, s); };
+  each_judged(counts, c.slots, last_kept(counts, c.slots, c.limit, is_of, key), is_of, key,
+              [&](int64_t s, bool is_kept) {
+                if (!is_kept) c.kept_ids[s] = -1, c.kept_probs[s] = 0.0f;
+              });
 }
 
 /// In one block.

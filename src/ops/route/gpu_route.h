@@ -13,6 +13,29 @@ inline constexpr int64_t kGpuRouteChunk = 64;      ///< rows of a block
 INGOT_GPU_KERNEL(void, launch_route_forward,
                  (GpuStream stream, const RouteRows& args, int64_t rows, float* sums, int64_t stride));
 
+/// Some of a call's documents, all of which have rows: those of one launch, in order. They go with it: they
+/// are not looked for in the device's memory.
+struct GpuRouteDocuments {
+  static constexpr int kMost = 240;
+  struct Document {
+    int32_t first_row;
+    int32_t first_chunk;  ///< number of its first chunk of kGpuRouteChunk rows in the call
+  };
+  int32_t first_document;  ///< documents of launches before
+  int32_t count;
+  Document of[kMost + 1];  ///< the one behind the last says where that ends
+
+  int64_t chunks() const { return of[count].first_chunk - of[0].first_chunk; }
+};
+/// The same where chunks begin anew at each document. Chunks have their numbers in the call.
+INGOT_GPU_KERNEL(void, launch_route_documents_forward,
+                 (GpuStream stream, const RouteRows& args, const GpuRouteDocuments& documents, float* sums,
+                  int64_t stride));
+/// route_backward() of the documents' rows, without a cotangent of the sum of squares; args.d_mass has the
+/// cotangents of all documents of the call, [documents, E].
+INGOT_GPU_KERNEL(void, launch_route_documents_backward,
+                 (GpuStream stream, const RouteRows& args, const GpuRouteDocuments& documents));
+
 /// How much the mass of expert e counts in the balance loss: experts_by_rows * ((load[e] + earlier[e]) /
 /// choices).
 struct GpuRouteBalance {

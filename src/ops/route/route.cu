@@ -1,11 +1,10 @@
 // route on a GPU: a block per chunk of 64 rows, four threads a row, whose 16 lanes are the virtual lanes in
 // which score_block.h adds over classes. Nothing is kept per class: a score is recomputed from its logit
-// wherever it is needed, and choice number j is the largest below choice j - 1.
-#include "device/simd/loops.h"
-#include "device/simd/reduce.h"
-#include "device/simd/row_kernels.h"
-#include "device/simd/vmath.h"
-#include "ops/route/gpu_route.h"
+// wherever it is needed.
+#include "device/gpu/ordered_sum.h"
+#include "ops/route/gpu_candidates.h"
+#include "ops/route/gpu_chunks.h"
+#include "ops/route/gpu_softmax.h"
 #include "ops/route/keys.h"
 
 namespace ingot::INGOT_ISA {
@@ -14,24 +13,11 @@ namespace {
 constexpr int kChunkThreads = kGpuRouteChunk * kThreadsOfRow;
 
 /// What all classes of a row share.
-struct Row {
-  float top, sum;  ///< of the softmax
+struct Row : Softmax {
   float lse;
   float total;  ///< of sigmoid scores
 };
 
-/// f(first class, how many, running value) -> new running value over the classes, then the tree of reduce.h.
-template <class F>
-INGOT_INLINE float fold_row(int64_t n, F&& f) {
-  Lanes acc = lanes(0.0f);
-  each_vector(n,
-              [&](int64_t c, int count) { acc.v[0] = first_lanes(count, f(c, count, acc.v[0]), acc.v[0]); });
-  return tree_sum(acc);
-}
-
-INGOT_INLINE Vec probability(const Row& row, Vec l) {
-  return vexp(l - set1(row.top)) / set1(row.sum);
-}
 INGOT_INLINE Vec score(const RouteRows& a, const Row& row, Vec l) {
   return a.sigmoid ? vsigmoid(l) : probability(row, l);
 }
@@ -44,9 +30,7 @@ INGOT_INLINE float score_of_class(const RouteRows& a, const Row& row, const floa
 }
 
 INGOT_INLINE Row row_of(const RouteRows& a, const float* l) {
-  Row row{row_max(l, a.classes), 0, 0, 1};
-  row.sum = fold_row(a.classes,
-                     [&](int64_t c, int n, Vec acc) { return acc + vexp(load_n(l + c, n) - set1(row.top)); });
+  Row row{softmax_of(l, a.classes), 0, 1};
   row.lse = add_rn(row.top, any_lane(vlog(set1(row.sum))));
   if (a.sigmoid)
     row.total =
@@ -60,21 +44,6 @@ INGOT_INLINE float entropy_of(const RouteRows& a, const Row& row, const float* l
     const Vec minus_log = a.sigmoid ? zero() - vlog(p) : set1(row.lse) - x;
     return acc + select(p > zero(), p * minus_log, zero());
   });
-}
-
-/// A class and its key.
-struct Candidate {
-  int32_t key, index;
-};
-INGOT_INLINE Candidate above_all() {
-  return {INT32_MAX, -1};
-}
-INGOT_INLINE Candidate below_all() {
-  return {INT32_MIN, INT32_MAX};
-}
-
-INGOT_INLINE bool is_before(Candidate a, Candidate b) {
-  return a.key > b.key || (a.key == b.key && a.index < b.index);
 }
 
 /// Which classes take part: those of the groups whose bit is set.
@@ -92,30 +61,6 @@ INGOT_INLINE VecI keys_at(const RouteRows& a, const Row& row, const float* l, in
   return key_of(a.bias != nullptr ? s + load_n(a.bias + c, n) : s);
 }
 
-/// The first after `last` of the classes begin .. end; all four threads know it.
-INGOT_INLINE Candidate next_candidate(const RouteRows& a, const Row& row, const float* l, int64_t begin,
-                                      int64_t end, Candidate last, const Kept& kept) {
-  Candidate best = below_all();
-  each_vector(end - begin, [&](int64_t i, int n) {
-    const VecI keys = keys_at(a, row, l, begin + i, n);
-    INGOT_UNROLL
-    for (int q = 0; q < kLanesOfThread; ++q) {
-      const Candidate c{keys.v[q], static_cast<int32_t>(begin + i) + first_lane() + q};
-      if (first_lane() + q < n && is_kept(kept, c.index) && is_before(last, c) && is_before(c, best))
-        best = c;
-    }
-  });
-  INGOT_UNROLL
-  for (unsigned apart = 2; apart >= 1; apart /= 2) {
-    const Candidate other{static_cast<int32_t>(bits_of(shuffle_xor<kThreadsOfRow>(
-                              as_float_bits(static_cast<uint32_t>(best.key)), apart))),
-                          static_cast<int32_t>(bits_of(shuffle_xor<kThreadsOfRow>(
-                              as_float_bits(static_cast<uint32_t>(best.index)), apart)))};
-    if (is_before(other, best)) best = other;
-  }
-  return best;
-}
-
 /// The groups that take part: the best by the sum of their largest scores, ties to the first.
 INGOT_INLINE Kept kept_groups(const RouteRows& a, const Row& row, const float* l) {
   Kept kept{0, a.experts / a.groups};
@@ -127,7 +72,9 @@ INGOT_INLINE Kept kept_groups(const RouteRows& a, const Row& row, const float* l
       float sum = 0;
       Candidate member = above_all();
       for (int64_t i = 0; i < top; ++i) {
-        member = next_candidate(a, row, l, g * kept.size, (g + 1) * kept.size, member, Kept{0, 0});
+        member = next_candidate(
+            g * kept.size, (g + 1) * kept.size, member, [](int32_t) { return true; },
+            [&](int64_t c, int n) { return keys_at(a, row, l, c, n); });
         sum = add_rn(sum, any_lane(score_of(set1i(member.key))));
       }
       const Candidate c{key_of(set1(sum)).v[0], static_cast<int32_t>(g)};
@@ -139,33 +86,13 @@ INGOT_INLINE Kept kept_groups(const RouteRows& a, const Row& row, const float* l
   return kept;
 }
 
-/// Writes the row's choices in ascending order: those up to the last of the k best.
+/// Writes the row's choices in ascending order.
 INGOT_INLINE void select_experts(const RouteRows& a, const Row& row, const float* l, int32_t* ids) {
   const Kept kept = a.groups_kept < a.groups ? kept_groups(a, row, l) : Kept{0, 0};
-  Candidate last = above_all();
-  for (int64_t j = 0; j < a.k; ++j) last = next_candidate(a, row, l, 0, a.choices, last, kept);
-  float written = 0;  // by all four threads
-  each_vector(a.choices, [&](int64_t first, int n) {
-    const VecI keys = keys_at(a, row, l, first, n);
-    bool chosen[kLanesOfThread];
-    float own = 0;
-    INGOT_UNROLL
-    for (int q = 0; q < kLanesOfThread; ++q) {
-      const Candidate c{keys.v[q], static_cast<int32_t>(first) + first_lane() + q};
-      chosen[q] = first_lane() + q < n && is_kept(kept, c.index) && !is_before(last, c);
-      own += chosen[q] ? 1.0f : 0.0f;
-    }
-    const float beside = shuffle_xor<kThreadsOfRow>(own, 1), pair = own + beside,
-                far = shuffle_xor<kThreadsOfRow>(pair, 2);
-    const unsigned t = thread_index() % kThreadsOfRow;
-    auto at = static_cast<int64_t>(written + (t % 2 == 1 ? beside : 0.0f) + (t >= 2 ? far : 0.0f));
-    INGOT_UNROLL
-    for (int q = 0; q < kLanesOfThread; ++q) {
-      const auto e = static_cast<int32_t>(first) + first_lane() + q;
-      if (chosen[q]) ids[at++] = e < a.experts ? e : -1;
-    }
-    written += pair + far;
-  });
+  each_chosen(
+      a.choices, a.k, [&](int32_t c) { return is_kept(kept, c); },
+      [&](int64_t c, int n) { return keys_at(a, row, l, c, n); },
+      [&](int64_t at, int32_t c) { ids[at] = c < a.experts ? c : -1; });
 }
 
 /// The weights of the row's choices; the four threads divide them.
@@ -188,11 +115,7 @@ struct ChunkRows {
 
 /// The sums of the block's rows, each in ascending order of rows.
 INGOT_INLINE void add_up(const RouteRows& a, const ChunkRows& of, int64_t begin, int64_t count, float* sums) {
-  for (int64_t e = thread_index(); e < a.experts; e += kChunkThreads) {
-    float chosen = 0;
-    for (int64_t j = begin * a.k; j < (begin + count) * a.k; ++j) chosen += a.ids[j] == e ? 1.0f : 0.0f;
-    sums[e] = chosen;
-  }
+  count_choices(a.ids, begin * a.k, (begin + count) * a.k, a.experts, sums);
   for (int64_t c = thread_index() / kThreadsOfRow * kLanes; c < a.experts; c += kGpuRouteChunk * kLanes) {
     const int n = static_cast<int>(min64(kLanes, a.experts - c));
     Vec mass = zero();
@@ -209,11 +132,12 @@ INGOT_INLINE void add_up(const RouteRows& a, const ChunkRows& of, int64_t begin,
   sums[2 * a.experts] = square, sums[2 * a.experts + 1] = entropy;
 }
 
+template <class Documents>
 INGOT_KERNEL(kChunkThreads)
-forward_kernel(const RouteRows a, int64_t rows, float* sums, int64_t stride) {
+forward_kernel(const RouteRows a, const Documents documents, float* sums, int64_t stride) {
   INGOT_SHARED(ChunkRows, of);
-  const int64_t begin = block_index() * kGpuRouteChunk, count = min64(kGpuRouteChunk, rows - begin),
-                i = thread_index() / kThreadsOfRow, t = begin + i;
+  const ChunkPlace at = place_of_block(documents);
+  const int64_t begin = at.begin, count = at.count, i = thread_index() / kThreadsOfRow, t = begin + i;
   const float* l = a.logits + t * a.classes;
   Row row{};
   if (i < count) {
@@ -227,7 +151,7 @@ forward_kernel(const RouteRows a, int64_t rows, float* sums, int64_t stride) {
       a.ids[j] = a.forced[j];
   sync_threads();
   if (i < count) weigh(a, row, l, t);
-  add_up(a, of, begin, count, sums + block_index() * stride);
+  add_up(a, of, begin, count, sums + at.number * stride);
 }
 
 INGOT_INLINE double balance_of(const GpuRouteBalance& b, int64_t e) {
@@ -236,27 +160,15 @@ INGOT_INLINE double balance_of(const GpuRouteBalance& b, int64_t e) {
   return b.experts_by_rows * (counted / b.choices);
 }
 
-struct Terms {
-  double x[kRowKernelThreads];
-};
-
-/// One block: its threads form the terms of the balance loss, the first one adds them in order.
+/// One block.
 INGOT_KERNEL(kRowKernelThreads)
 losses_kernel(const GpuRouteLosses a) {
   INGOT_SHARED(Terms, terms);
   const int64_t experts = a.balance.experts;
-  double aux = 0;
-  for (int64_t first = 0; first < experts; first += kRowKernelThreads) {
-    const int64_t e = first + thread_index();
-    if (e < experts) {
-      terms.x[thread_index()] = balance_of(a.balance, e) * static_cast<double>(a.totals[experts + e]);
-      a.counts[e] = a.totals[e];
-    }
-    sync_threads();
-    for (int64_t i = 0; thread_index() == 0 && i < min64(kRowKernelThreads, experts - first); ++i)
-      aux += terms.x[i];
-    sync_threads();
-  }
+  const double aux = ordered_sum(terms, experts, [&](int64_t e) {
+    a.counts[e] = a.totals[e];
+    return balance_of(a.balance, e) * static_cast<double>(a.totals[experts + e]);
+  });
   if (thread_index() != 0) return;
   *a.aux = static_cast<float>(aux);
   *a.z = static_cast<float>(static_cast<double>(a.totals[2 * experts]) / a.rows);
@@ -308,14 +220,17 @@ INGOT_INLINE Vec mass_gradient(const RouteRows& a, int64_t c, int n) {
   return a.d_mass != nullptr && real > 0 ? load_n(a.d_mass + c, static_cast<int>(real)) : zero();
 }
 
+template <class Documents>
 INGOT_KERNEL(kRowKernelThreads)
-backward_kernel(const RouteRows a, int64_t rows, const float* d_square) {
-  const int64_t t = row_of_thread();
-  if (t >= rows) return;
+backward_kernel(const RouteRows args, const Documents documents, const float* d_square) {
+  const int64_t t = first_row(documents) + row_of_thread();
+  if (t >= end_row(documents)) return;
+  RouteRows a = args;
+  a.d_mass = mass_cotangents(documents, args.d_mass, args.experts, t);
   const float* l = a.logits + t * a.classes;
   const Row row = row_of(a, l);
   const Asked asked = asked_of(a, row, l, t);
-  const Vec z = set1(mul_rn(2, *d_square)) * set1(row.lse);
+  const Vec z = set1(mul_rn(2, d_square != nullptr ? *d_square : 0.0f)) * set1(row.lse);
   const auto d_softmax = [&](int64_t c, int n) { return add_chosen(a, asked, c, mass_gradient(a, c, n)); };
   const float dot = fold_row(a.classes, [&](int64_t c, int n, Vec acc) {
     const Vec d = a.sigmoid ? mass_gradient(a, c, n) : d_softmax(c, n);
@@ -336,8 +251,9 @@ backward_kernel(const RouteRows a, int64_t rows, const float* d_square) {
 
 void launch_route_forward(GpuStream stream, const RouteRows& args, int64_t rows, float* sums,
                           int64_t stride) {
-  launch("route_forward", forward_kernel, {(rows + kGpuRouteChunk - 1) / kGpuRouteChunk, kChunkThreads},
-         stream, args, rows, sums, stride);
+  launch("route_forward", forward_kernel<AllRows>,
+         {(rows + kGpuRouteChunk - 1) / kGpuRouteChunk, kChunkThreads}, stream, args, AllRows{rows}, sums,
+         stride);
 }
 
 void launch_route_losses(GpuStream stream, const GpuRouteLosses& args) {
@@ -350,7 +266,21 @@ void launch_route_backward(GpuStream stream, const RouteRows& args, int64_t rows
   launch("route_cotangents", cotangents_kernel, grid_of(experts, kRowKernelThreads), stream, losses);
   RouteRows a = args;
   a.d_mass = losses.d_aux != nullptr ? losses.d_mass : nullptr;
-  launch("route_backward", backward_kernel, grid_of_rows(rows), stream, a, rows, losses.d_square);
+  launch("route_backward", backward_kernel<AllRows>, grid_of_rows(rows), stream, a, AllRows{rows},
+         losses.d_square);
+}
+
+void launch_route_documents_forward(GpuStream stream, const RouteRows& args,
+                                    const GpuRouteDocuments& documents, float* sums, int64_t stride) {
+  launch("route_documents_forward", forward_kernel<GpuRouteDocuments>, {documents.chunks(), kChunkThreads},
+         stream, args, documents, sums, stride);
+}
+
+void launch_route_documents_backward(GpuStream stream, const RouteRows& args,
+                                     const GpuRouteDocuments& documents) {
+  const int64_t rows = documents.of[documents.count].first_row - documents.of[0].first_row;
+  launch("route_documents_backward", backward_kernel<GpuRouteDocuments>, grid_of_rows(rows), stream, args,
+         documents, nullptr);
 }
 
 }  // namespace ingot::INGOT_ISA

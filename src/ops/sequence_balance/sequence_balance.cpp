@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/route/scores.h"
+#include "ops/sequence_balance/call.h"
 
 namespace ingot {
 namespace {
@@ -81,8 +83,13 @@ OpCost cost(const OpCall& call) {
   return {12 * n, 12 * n, 0, tensor_bytes(call)};
 }
 
+/// Of each document a double; kernels of GPUs also have sums of chunks, those of each document its own.
 int64_t scratch_bytes(const OpCall& call) {
-  return (call.in[0].dim(0) + 1) * int64_t{sizeof(double)};
+  const auto& a = call.attr<SequenceBalanceAttr>();
+  const int64_t rows = call.in[0].dim(0), spans = a.rows != nullptr ? std::ssize(a.rows->spans) : 1,
+                documents = std::max(spans, rows / 8 + 16);
+  return documents * int64_t{sizeof(double)} +
+         (parameter_chunks(rows) + documents) * (2 * a.scores.experts + 2) * int64_t{sizeof(float)};
 }
 
 std::string print(const void* attr_data) {
@@ -90,13 +97,13 @@ std::string print(const void* attr_data) {
   return fmt::format("top{} of {}", a.k, a.experts);
 }
 
-const char* refuse(const OpCall& call) {
+}  // namespace
+
+const char* refuse_sequence_balance(const OpCall& call) {
   if (call.in[0].dtype() != DType::f32) return "a type other than f32";
   const RouteAttr& a = call.attr<SequenceBalanceAttr>().scores;
   return a.experts + a.skip_classes > kMaxRouteClasses ? "more than 1024 classes" : nullptr;
 }
-
-}  // namespace
 
 std::vector<SequenceSpan> balance_documents(const OpCall& call) {
   SequenceSpan whole;
@@ -121,7 +128,9 @@ const Op& sequence_balance_op() {
       .cost = cost,
       .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, sequence_balance_reference()},
+      .kernels = with_gpu_kernels(
+          "sequence_balance",
+          {{"cpu", refuse_sequence_balance, forward, backward_input, nullptr}, sequence_balance_reference()}),
       .axis_rule = {.passes = kRowwise, .along_sequence = true}};
   return op;
 }
