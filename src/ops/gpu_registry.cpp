@@ -23,6 +23,8 @@ namespace ingot {
   op(linear)              \
   op(low_rank)            \
   op(mix)                 \
+  op(mla_latents)         \
+  op(mla_pack)            \
   op(permute)             \
   op(qk_prepare)          \
   op(route)               \

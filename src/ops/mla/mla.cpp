@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
+#include "ops/mla/call.h"
 #include "ops/mla/isa_mla.h"
 #include "ops/parameter_chunks.h"
 
@@ -57,36 +59,29 @@ std::string print(const void* attr_data) {
                      name_of(a.rotary.kind), a.rotary.theta, a.eps, name_of(a.out));
 }
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
-  return call.attr<MlaLatentsAttr>().rope > kMaxRope ? "more than 1024 rotary channels" : nullptr;
-}
-
 MlaLatentRows arguments(const OpCall& call) {
   const auto& a = call.attr<MlaLatentsAttr>();
   MlaLatentRows p{};
   p.ranks[0] = a.q_rank, p.ranks[1] = a.kv_rank, p.rope = a.rope, p.eps = static_cast<float>(a.eps);
   p.rotary = rotary_table(a.rotary);
-  p.positions = call.in[kPositions].as<int32_t>();
+  p.positions = device_address<const int32_t>(call.in[kPositions]);
   p.x = call.in[kDown].data, p.x_type = call.in[kDown].dtype();
-  p.weights[0] = call.in[kQWeight].as<float>(), p.weights[1] = call.in[kKvWeight].as<float>();
-  p.rstd = call.out[kRstd].as<float>();
+  p.weights[0] = device_address<const float>(call.in[kQWeight]);
+  p.weights[1] = device_address<const float>(call.in[kKvWeight]);
+  p.rstd = device_address<float>(call.out[kRstd]);
   p.y_type = a.out;
   return p;
 }
 
 void forward(const OpCall& call) {
-  MlaLatentRows p = arguments(call);
+  const MlaLatentRows p = mla_latents_forward_rows(call);
   check_positions(p.positions, call.in[kDown].dim(0));
-  for (const size_t o : {0, 1, 2}) p.y[o] = call.out[o].data;
   parallel_kernel(call.in[kDown].dim(0), 16, INGOT_ISA_CALL(mla_latents_forward), p);
 }
 
 void backward(const OpCall& call) {
-  MlaLatentRows p = arguments(call);
+  const MlaLatentRows p = mla_latents_backward_rows(call);
   const int64_t rows = call.in[kDown].dim(0), width = p.ranks[0] + p.ranks[1];
-  for (const size_t o : {0, 1, 2}) p.d_y[o] = call.d_out[o].data;
-  p.d_x = call.d_in[kDown].tensor.data, p.accumulate = call.d_in[kDown].accumulate;
   const bool weights = call.d_in[kQWeight].wanted() || call.d_in[kKvWeight].wanted();
   auto* partials = static_cast<float*>(call.scratch);
   parallel_for(parameter_chunks(rows), 1, [&](int64_t first, int64_t last) {
@@ -137,33 +132,61 @@ std::string print(const void* attr_data) {
                      name_of(a.rotary.kind), a.rotary.theta);
 }
 
-const char* refuse(const OpCall& call) {
-  if (const char* reason = refuse_other_floats(call)) return reason;
-  return call.attr<MlaPackAttr>().rope > kMaxRope ? "more than 1024 rotary channels" : nullptr;
-}
-
 MlaPackRows arguments(const OpCall& call) {
   const auto& a = call.attr<MlaPackAttr>();
   MlaPackRows p{};
   p.heads = a.heads, p.nope = a.nope, p.rope = a.rope, p.value = a.value;
   p.rotary = rotary_table(a.rotary);
-  p.positions = call.in[kPositions].as<int32_t>();
+  p.positions = device_address<const int32_t>(call.in[kPositions]);
   return p;
 }
 
 void forward(const OpCall& call) {
-  MlaPackRows p = arguments(call);
+  const MlaPackRows p = mla_pack_forward_rows(call);
   const int64_t rows = call.in[kQ].dim(0);
   check_positions(p.positions, rows);
-  p.type = call.in[kQ].dtype();
-  p.q = call.in[kQ].data, p.kv = call.in[kKv].data, p.k_rope = call.in[kKRope].data;
-  p.queries_only = !call.in[kKv].defined();
-  p.y = call.out[0].data;
   parallel_kernel(rows, 16, INGOT_ISA_CALL(mla_pack_forward), p);
 }
 
 void backward(const OpCall& call) {
-  MlaPackRows p = arguments(call);
+  parallel_kernel(call.d_out[0].dim(0), 16, INGOT_ISA_CALL(mla_pack_backward), mla_pack_backward_rows(call));
+}
+}  // namespace pack
+
+const char* refuse_wide(const OpCall& call, int64_t rope) {
+  if (const char* reason = refuse_other_floats(call)) return reason;
+  return rope > kMaxRope ? "more than 1024 rotary channels" : nullptr;
+}
+
+}  // namespace
+
+MlaLatentRows mla_latents_forward_rows(const OpCall& call) {
+  MlaLatentRows p = latents::arguments(call);
+  for (const size_t o : {0, 1, 2}) p.y[o] = call.out[o].data;
+  return p;
+}
+
+MlaLatentRows mla_latents_backward_rows(const OpCall& call) {
+  using namespace mla_latents_slot;
+  MlaLatentRows p = latents::arguments(call);
+  for (const size_t o : {0, 1, 2}) p.d_y[o] = call.d_out[o].data;
+  p.d_x = call.d_in[kDown].tensor.data, p.accumulate = call.d_in[kDown].accumulate;
+  return p;
+}
+
+MlaPackRows mla_pack_forward_rows(const OpCall& call) {
+  using namespace mla_pack_slot;
+  MlaPackRows p = pack::arguments(call);
+  p.type = call.in[kQ].dtype();
+  p.q = call.in[kQ].data, p.kv = call.in[kKv].data, p.k_rope = call.in[kKRope].data;
+  p.queries_only = !call.in[kKv].defined();
+  p.y = call.out[0].data;
+  return p;
+}
+
+MlaPackRows mla_pack_backward_rows(const OpCall& call) {
+  using namespace mla_pack_slot;
+  MlaPackRows p = pack::arguments(call);
   const Tensor& d_y = call.d_out[0];
   p.type = d_y.dtype();
   p.queries_only = d_y.dim(1) == p.heads * (p.nope + p.rope);
@@ -171,11 +194,16 @@ void backward(const OpCall& call) {
   p.d_q = call.d_in[kQ].tensor.data, p.accumulate_q = call.d_in[kQ].accumulate;
   p.d_kv = call.d_in[kKv].tensor.data, p.accumulate_kv = call.d_in[kKv].accumulate;
   p.d_k_rope = call.d_in[kKRope].tensor.data, p.accumulate_k_rope = call.d_in[kKRope].accumulate;
-  parallel_kernel(d_y.dim(0), 16, INGOT_ISA_CALL(mla_pack_backward), p);
+  return p;
 }
-}  // namespace pack
 
-}  // namespace
+const char* refuse_mla_latents(const OpCall& call) {
+  return refuse_wide(call, call.attr<MlaLatentsAttr>().rope);
+}
+
+const char* refuse_mla_pack(const OpCall& call) {
+  return refuse_wide(call, call.attr<MlaPackAttr>().rope);
+}
 
 const Op& mla_latents_op() {
   static const Op op{.name = "mla_latents",
@@ -189,26 +217,28 @@ const Op& mla_latents_op() {
                      .cost = latents::cost,
                      .scratch_bytes = latents::scratch_bytes,
                      .print = latents::print,
-                     .kernels = {{"cpu", latents::refuse, latents::forward, latents::backward, nullptr},
-                                 mla_latents_reference()},
+                     .kernels = with_gpu_kernels("mla_latents", {{"cpu", refuse_mla_latents, latents::forward,
+                                                                  latents::backward, nullptr},
+                                                                 mla_latents_reference()}),
                      .axis_rule = {.passes = kRowwise}};
   return op;
 }
 
 const Op& mla_pack_op() {
-  static const Op op{
-      .name = "mla_pack",
-      .inputs = {{"q"},
-                 {"positions", InputKind::data},
-                 {"kv", InputKind::activation, true},
-                 {"k_rope", InputKind::activation, true}},
-      .outputs = {{"qkv"}},
-      .reads = always<BackwardReads{.input_in = slot_bit(mla_pack_slot::kPositions)}>,
-      .infer = pack::infer,
-      .cost = pack::cost,
-      .print = pack::print,
-      .kernels = {{"cpu", pack::refuse, pack::forward, pack::backward, nullptr}, mla_pack_reference()},
-      .axis_rule = {.passes = kElementwise}};
+  static const Op op{.name = "mla_pack",
+                     .inputs = {{"q"},
+                                {"positions", InputKind::data},
+                                {"kv", InputKind::activation, true},
+                                {"k_rope", InputKind::activation, true}},
+                     .outputs = {{"qkv"}},
+                     .reads = always<BackwardReads{.input_in = slot_bit(mla_pack_slot::kPositions)}>,
+                     .infer = pack::infer,
+                     .cost = pack::cost,
+                     .print = pack::print,
+                     .kernels = with_gpu_kernels(
+                         "mla_pack", {{"cpu", refuse_mla_pack, pack::forward, pack::backward, nullptr},
+                                      mla_pack_reference()}),
+                     .axis_rule = {.passes = kElementwise}};
   return op;
 }
 
