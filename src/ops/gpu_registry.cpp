@@ -29,6 +29,8 @@ namespace ingot {
   op(qk_prepare)          \
   op(route)               \
   op(sequence_balance)    \
+  op(shard_index)         \
+  op(shard_rows)          \
   op(unpermute)
 // clang-format on
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
 #include "ops/reference.h"
 
 namespace ingot {
@@ -61,8 +62,9 @@ const Op& shard_index_op() {
       .infer = infer,
       .cost = cost,
       .print = print,
-      .kernels = {{"cpu", reference::accept, forward, nullptr, nullptr},
-                  {"reference", reference::accept, forward, nullptr, nullptr}},
+      .kernels =
+          with_gpu_kernels("shard_index", {{"cpu", reference::accept, forward, nullptr, nullptr},
+                                           {"reference", reference::accept, forward, nullptr, nullptr}}),
       .axis_rule = {
           .passes = kRowwise, .on = AxisRule::On::tensor, .change = {AxisType::replicate, AxisType::shards}}};
   return op;
@@ -77,8 +79,9 @@ const Op& shard_rows_op() {
       .infer = infer_rows,
       .cost = cost,
       .print = print_rows,
-      .kernels = {{"cpu", reference::accept, forward_rows, nullptr, nullptr},
-                  {"reference", reference::accept, forward_rows, nullptr, nullptr}},
+      .kernels =
+          with_gpu_kernels("shard_rows", {{"cpu", reference::accept, forward_rows, nullptr, nullptr},
+                                          {"reference", reference::accept, forward_rows, nullptr, nullptr}}),
       .axis_rule = {
           .passes = kRowwise, .on = AxisRule::On::tensor, .change = {AxisType::replicate, AxisType::rows}}};
   return op;
