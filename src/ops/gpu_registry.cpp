@@ -18,6 +18,7 @@ namespace ingot {
   op(capacity)            \
   op(cca)                 \
   op(embedding)           \
+  op(group_by_rank)       \
   op(grouped_linear)      \
   op(head)                \
   op(linear)              \

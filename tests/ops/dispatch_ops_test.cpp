@@ -141,9 +141,11 @@ TEST(GroupByRank, WhatIsBeyondTheBoundIsNotSent) {
 
 OpCase group_by_rank_case(const GroupByRankAttr& attr, int64_t k, int64_t tokens, DType type, bool blocks) {
   OpCase c;
-  c.name =
-      fmt::format("group_by_rank {} of {} experts from {} on {} ranks, {} copies, {} tokens, {}, blocks={}",
-                  k, attr.experts, attr.first, attr.ranks, attr.copies, tokens, name_of(type), blocks);
+  c.name = fmt::format(
+      "group_by_rank {} of {} experts from {} on {} ranks, {} copies, bounds {} and {}, {} tokens, "
+      "{}, blocks={}",
+      k, attr.experts, attr.first, attr.ranks, attr.copies, attr.bound, attr.choices, tokens, name_of(type),
+      blocks);
   c.op = &group_by_rank_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids = sparse_choices(tokens, k, attr.experts);
@@ -172,7 +174,10 @@ TEST(GroupByRank, Cases) {
         check_op(group_by_rank_case({ranks, experts, copies}, k, tokens, type, false));
         check_op(group_by_rank_case({ranks, experts, copies, 9}, k, tokens, type, true));
         check_op(group_by_rank_case({ranks, experts, copies, 0, 2}, k, tokens, type, false));
+        check_op(group_by_rank_case({ranks, experts, copies, 0, 0, 7}, k, tokens, type, false));
       }
+  for (const auto& [bound, choices] : {std::pair<int64_t, int64_t>{0, 0}, {700, 0}, {0, 1037}, {900, 1500}})
+    check_op(group_by_rank_case({2, 6, 1, 0, bound, choices}, 3, 2500, DType::f32, true));
 }
 
 TEST(GroupByRank, CountsTheRowsOfEachBlockApart) {

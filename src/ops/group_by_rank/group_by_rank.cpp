@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "ops/common.h"
+#include "ops/gpu_registry.h"
+#include "ops/group_by_rank/call.h"
 
 namespace ingot {
 namespace {
@@ -125,13 +127,18 @@ void backward_input(const OpCall& call) {
   }
 }
 
-const char* refuse(const OpCall& call) {
+/// Kernels of GPUs have two numbers of each rank there.
+int64_t scratch_bytes(const OpCall& call) {
+  return 2 * call.attr<GroupByRankAttr>().ranks * int64_t{sizeof(int32_t)};
+}
+
+}  // namespace
+
+const char* refuse_group_by_rank(const OpCall& call) {
   if (const char* reason = refuse_other_floats(call)) return reason;
   if (call.in[1].defined() && call.in[1].dtype() != DType::f32) return "choice weights other than f32";
   return nullptr;
 }
-
-}  // namespace
 
 void build_rank_map(const OpCall& call) {
   const auto& a = call.attr<GroupByRankAttr>();
@@ -205,8 +212,11 @@ const Op& group_by_rank_op() {
       .reads = always<BackwardReads{.input_in = slot_bit(2), .input_out = slot_bit(5)}>,
       .infer = infer,
       .cost = cost,
+      .scratch_bytes = scratch_bytes,
       .print = print,
-      .kernels = {{"cpu", refuse, forward, backward_input, nullptr}, group_by_rank_reference()},
+      .kernels = with_gpu_kernels(
+          "group_by_rank",
+          {{"cpu", refuse_group_by_rank, forward, backward_input, nullptr}, group_by_rank_reference()}),
       .axis_rule = {.passes = kRowwise}};
   return op;
 }
