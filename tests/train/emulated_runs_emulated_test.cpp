@@ -62,6 +62,8 @@ TEST_P(EmulatedModels, HaveTheGradientsOfTheCpu) {
         EXPECT_GT(launches.of(kernel), 0) << kernel;
       for (const char* kernel : {"row_map_place", "gather"})
         EXPECT_EQ(launches.of(kernel) > 0, has_experts(GetParam())) << kernel;
+      for (const char* kernel : {"mla_latents_forward", "mla_pack_backward"})
+        EXPECT_EQ(launches.of(kernel) > 0, GetParam().rfind("mla", 0) == 0) << kernel;
     }
   }
 }
@@ -168,6 +170,38 @@ TEST_F(EmulatedRuns, OfAZayaModelEndWithTheCheckpointOfTheCpu) {
   for (const char* kernel :
        {"cca_begin", "cca_forward", "cca_heads_backward", "cca_grouped_backward", "cca_depthwise_backward",
         "attention_forward", "route_forward", "grouped_rows", "sum_squares", "adamw"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;
+}
+
+TEST_F(EmulatedRuns, OfLatentAttentionEndWithTheCheckpointOfTheCpu) {
+  const std::vector<std::string> options = {
+      "--model.attention=mla",    "--model.kv_heads=2",        "--model.head_width=0",
+      "--model.mla.q_rank=12",    "--model.mla.kv_rank=10",    "--model.mla.nope_width=6",
+      "--model.mla.rope_width=4", "--model.mla.value_width=6", "--model.moe.experts=5",
+      "--model.moe.top_k=2",      "--model.moe.hidden=12",     "--model.moe.sequence_aux_coefficient=0.01"};
+  run(DeviceKind::cpu, "cpu", 0, options);
+  const Emulated emulated(4, true);
+  const Launches launches;
+  run(DeviceKind::sim, "emulated", 0, options);
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
+  for (const char* kernel :
+       {"mla_latents_forward", "mla_latents_backward", "mla_latents_sums", "mla_pack_forward",
+        "mla_pack_backward", "attention_forward", "route_documents_forward", "route_documents_backward",
+        "balance_documents", "balance_gradient", "balance_loss"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;
+}
+
+TEST_F(EmulatedRuns, OfEvenedExpertsEndWithTheCheckpointOfTheCpu) {
+  const std::vector<std::string> options = {
+      "--model.moe.experts=5",           "--model.moe.top_k=2",
+      "--model.moe.hidden=12",           "--model.moe.selection=sinkhorn",
+      "--model.moe.score=softmax_first", "--model.moe.normalize=false"};
+  run(DeviceKind::cpu, "cpu", 0, options);
+  const Emulated emulated(5, true);
+  const Launches launches;
+  run(DeviceKind::sim, "emulated", 0, options);
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
+  for (const char* kernel : {"sinkhorn_begin", "sinkhorn_rest", "sinkhorn_choose"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;
 }
 
