@@ -55,6 +55,7 @@ struct DeviceSpec {
   std::string memory, reserved = "0B";
   bool copies = true;
   double launch_us = 0, hour_price = 0, bandwidth = 0, product_share = 0.7, attention_share = 0.5;
+  double rate_beside_transfers = 1;
   DeviceRates rates;
   std::vector<DevicePoint> points;
   std::string source;
@@ -70,6 +71,8 @@ struct DeviceSpec {
     v("product_share", product_share, "of the peak that products reach where no point says it", positive(1));
     v("attention_share", attention_share, "of the peak that attention reaches where no point says it",
       positive(1));
+    v("rate_beside_transfers", rate_beside_transfers,
+      "share of their rate that kernels keep while a transfer runs beside them", positive(1));
     v("rates", rates, "dense peaks");
     v("points", points, "rates that kernels reach");
     v("source", source, "where the numbers are from");

@@ -298,6 +298,7 @@ RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageR
                                                  : timer.end_of(*s.rank, s.optimizer_flops, layers, alone);
   }
   input.channels = out.channels;
+  input.beside = cluster.device.rate_beside_transfers;
   input.traces = what.traces;
   const auto simulate = [&](int64_t m) {
     input.schedule = make_pipeline_schedule(recipe.parallel.schedule, {count, chunks, static_cast<int>(m)});

@@ -149,6 +149,11 @@ class StepSimulator {
     rank.clock = until;
   }
 
+  /// What a kernel of so many seconds loses that begins at `begin`, beside a transfer until `busy`.
+  double lost_beside(double seconds, double begin, double busy) const {
+    return (1 - in_.beside) * std::clamp(busy - begin, 0.0, seconds / in_.beside);
+  }
+
   /// One pass, or two that take turns: a pass runs until it waits for a transfer, then the one that can
   /// continue first does.
   void run_passes(Rank& rank, size_t index, std::vector<Cursor>& cursors) {
@@ -172,8 +177,11 @@ class StepSimulator {
       case PassStep::Kind::compute: {
         wait(rank, c.ready, c.waits_on);
         const double seconds = s.seconds * factor(index);
+        const auto busy = std::max_element(rank.links.begin(), rank.links.end());
+        const double lost = lost_beside(seconds, rank.clock, *busy);
         rank.time.busy[static_cast<size_t>(s.what)] += seconds;
         rank.clock += seconds;
+        wait(rank, rank.clock + lost, static_cast<int>(busy - rank.links.begin()));
         c.ready = rank.clock;
         break;
       }
@@ -202,11 +210,14 @@ class StepSimulator {
     if (i >= in_.ends.size() || in_.ends[i].buckets.empty()) return;
     const StepEnd& end = in_.ends[i];
     const auto count = static_cast<double>(end.buckets.size());
-    double link = 0;
+    const double part = rank.last_backward / count;
+    double link = 0, lost = 0;
     for (size_t b = 0; b < end.buckets.size(); ++b) {
-      const double written = rank.clock - rank.last_backward * (count - 1 - static_cast<double>(b)) / count;
-      link = std::max(link, written) + end.buckets[b];
+      const double before = rank.clock + lost - part * (count - static_cast<double>(b));
+      lost += lost_beside(part, before, link);
+      link = std::max(link, rank.clock + lost - part * (count - 1 - static_cast<double>(b))) + end.buckets[b];
     }
+    wait(rank, rank.clock + lost, end.channel);
     const double begin = rank.clock;
     wait(rank, link, end.channel);
     trace({static_cast<int>(i), SpanOf::sums, begin, rank.clock});

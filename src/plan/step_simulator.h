@@ -1,8 +1,8 @@
 // How long a step takes: an event simulation of the schedule's table, one rank for each position in the
 // pipeline, with its kernels in order on one compute resource, and transfers on the links of their level. A
-// transfer that the tape does not wait for at once runs beside kernels; two merged passes take turns where
-// one of them waits. After the passes follow the sums of gradients, which begin as buckets complete, the
-// update, and the exchange of new weights.
+// transfer that the tape does not wait for at once runs beside kernels, which it may slow down; two merged
+// passes take turns where one of them waits. After the passes follow the sums of gradients, which begin as
+// buckets complete, the update, and the exchange of new weights.
 //
 // Exact laws (tests): without transfers the step is that of parallel/pipeline_simulator.h; no cost that
 // grows makes it shorter; the purposes of a rank's time add up to the step.
@@ -54,6 +54,7 @@ struct StepInput {
   std::vector<TimedStage> stages;  ///< by virtual stage
   std::vector<StepEnd> ends;       ///< by position in the pipeline
   std::vector<double> slow;        ///< by position: its kernels take so many times as long; empty: 1
+  double beside = 1;               ///< share of its rate that a kernel keeps while a transfer runs
   double message = 0;              ///< seconds from one stage to the next
   std::vector<std::string> channels = {"links"};
   bool traces = false;  ///< StepTime::spans
@@ -61,10 +62,11 @@ struct StepInput {
 
 /// A rank's time, which adds up to the step.
 struct RankTime {
-  std::array<double, kTimesOf> busy{};    ///< by TimeOf
-  std::map<std::string, double> exposed;  ///< waits for transfers inside of passes and at the end, by channel
-  double bubble = 0;                      ///< waits for other stages
-  int live = 0;                           ///< most micro-batches x chunks between forward and backward
+  std::array<double, kTimesOf> busy{};  ///< by TimeOf
+  /// By channel, of transfers inside of passes and at the end: waits, and what kernels beside them lose.
+  std::map<std::string, double> exposed;
+  double bubble = 0;  ///< waits for other stages
+  int live = 0;       ///< most micro-batches x chunks between forward and backward
   double sum() const;
 };
 

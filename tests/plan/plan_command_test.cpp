@@ -155,6 +155,29 @@ TEST(PlanCommand, ASearchAsJsonNamesFieldsThatCanBeTyped) {
     EXPECT_FALSE(family.at("reason").get<std::string>().empty());
 }
 
+/// Of layouts with whole copies, the search names what the Smol Training Playbook's authors trained with.
+TEST(PlanCommand, ASearchFindsTheLayoutOfSmolLM3) {
+  const ProcessResult r = run_process({INGOT_BINARY, "plan", kRecipe, "--phase", "stage 1", "--ranks", "384",
+                                       "--cluster", kCluster, "--search", "--json"},
+                                      {"INGOT_LOG=error"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  const auto found = nlohmann::json::parse(r.output);
+  std::vector<std::string> whole;
+  for (const auto& layout : found.at("best"))
+    if (const std::string words = layout.at("layout"); words.find("shard") == std::string::npos)
+      whole.push_back(words);
+  ASSERT_FALSE(whole.empty()) << r.output;
+  EXPECT_EQ(whole.front(), "data 192 x tensor 2, micro-batch 3");
+  int pipelines = 0;
+  for (const auto& family : found.at("rejected"))
+    if (family.at("family").get<std::string>().find("pipeline") != std::string::npos) {
+      ++pipelines;
+      EXPECT_NE(family.at("reason").get<std::string>().find("% slower than the best"), std::string::npos)
+          << family.dump();
+    }
+  EXPECT_GE(pipelines, 3);
+}
+
 /// An option without effect would look as if it had one.
 TEST(PlanCommand, WhatAModeDoesNotUseIsRefusedByName) {
   const auto refused = [](const std::string& mode, const std::vector<std::string>& more,

@@ -124,6 +124,25 @@ TEST(StepSimulator, ATransferThatIsWaitedForLaterIsHidden) {
   for (const StepTime& t : {blocking, hidden, partly}) expect_adds_up(t);
 }
 
+TEST(StepSimulator, ATransferSlowsTheKernelsBesideIt) {
+  StepInput input = one_rank(one_forward_one_backward, 3,
+                             {kernel(1), transfer(0.5, 0), kernel(1), wait_for(0)}, {kernel(4)});
+  input.beside = 0.8;
+  const StepTime slowed = simulate_step(input);
+  EXPECT_NEAR(slowed.seconds, 3 * 6.1, 1e-9) << "half a second at .8 of the rate loses .1";
+  EXPECT_NEAR(slowed.ranks[0].exposed.at("links"), 0.3, 1e-9);
+  expect_adds_up(slowed);
+  input.stages[0][0] = {kernel(1), transfer(1.5, 0), kernel(1), wait_for(0)};
+  EXPECT_NEAR(simulate_step(input).seconds, 3 * 6.5, 1e-9)
+      << "the kernel ends before the transfer, which is waited for";
+  input = one_rank(one_forward_one_backward, 4, {kernel(1)}, {kernel(2)});
+  input.ends = {{{0.5, 0.5, 0.5, 0.5}, 0, 0, 0}};
+  input.beside = 0.8;
+  // Written at 0.5, 1.1, 1.7 and 2.3 of what was a backward of 2.
+  EXPECT_NEAR(simulate_step(input).seconds, 12.8, 1e-9);
+  expect_adds_up(simulate_step(input));
+}
+
 /// Merged passes compute while the other waits: with many micro-batches nothing stays exposed in the middle.
 TEST(StepSimulator, MergedPassesHideEachOthersTransfers) {
   const TimedProgram forward = {kernel(1), transfer(1), kernel(1)},
@@ -137,7 +156,8 @@ TEST(StepSimulator, MergedPassesHideEachOthersTransfers) {
 }
 
 TEST(StepSimulator, MoreCostIsNeverLess) {
-  const auto step = [](double kernel_seconds, double link, double message, double bucket, double slow) {
+  const auto step = [](double kernel_seconds, double link, double message, double bucket, double slow,
+                       double beside) {
     StepInput input;
     input.schedule = make_pipeline_schedule(interleaved, {4, 2, 8});
     for (int s = 0; s < 8; ++s)
@@ -148,17 +168,21 @@ TEST(StepSimulator, MoreCostIsNeverLess) {
     input.message = message;
     input.ends.assign(4, StepEnd{{bucket, bucket}, 0.5, 0.25, 0});
     input.slow = {1, slow, 1, 1};
+    input.beside = beside;
     const StepTime t = simulate_step(input);
     expect_adds_up(t);
     return t.seconds;
   };
-  const double base = step(1, 0.2, 0.1, 0.3, 1);
-  for (double more = 1.1; more < 4; more *= 1.3) {
-    EXPECT_GE(step(more, 0.2, 0.1, 0.3, 1), base);
-    EXPECT_GE(step(1, 0.2 * more, 0.1, 0.3, 1), base);
-    EXPECT_GE(step(1, 0.2, 0.1 * more, 0.3, 1), base);
-    EXPECT_GE(step(1, 0.2, 0.1, 0.3 * more, 1), base);
-    EXPECT_GT(step(1, 0.2, 0.1, 0.3, more), base) << "a slow rank holds the others up";
+  for (const double beside : {1.0, 0.8}) {
+    const double base = step(1, 0.2, 0.1, 0.3, 1, beside);
+    EXPECT_LE(step(1, 0.2, 0.1, 0.3, 1, 1), base);
+    for (double more = 1.1; more < 4; more *= 1.3) {
+      EXPECT_GE(step(more, 0.2, 0.1, 0.3, 1, beside), base);
+      EXPECT_GE(step(1, 0.2 * more, 0.1, 0.3, 1, beside), base);
+      EXPECT_GE(step(1, 0.2, 0.1 * more, 0.3, 1, beside), base);
+      EXPECT_GE(step(1, 0.2, 0.1, 0.3 * more, 1, beside), base);
+      EXPECT_GT(step(1, 0.2, 0.1, 0.3, more, beside), base) << "a slow rank holds the others up";
+    }
   }
 }
 
