@@ -88,11 +88,10 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
   std::string reasons;
   if (p != KernelPolicy::reference)
     if (const Kernel* k = first_that_takes(op, call, device, reasons); k != nullptr) return k;
-  if (const Device& d = device_of(device); d.runs_host_kernels()) {
-    const bool takes_host_code = p != KernelPolicy::strict || d.owns_host_kernels();
-    if (!op.communicates() && takes_host_code) return &select_kernel(op, call);
-    if (op.communicates() && reasons.empty()) return nullptr;
-  }
+  // A message is copied to the host and back on every device (docs/gpu.md, several ranks).
+  if (op.communicates() && reasons.empty()) return nullptr;
+  if (const Device& d = device_of(device); d.runs_host_kernels() && !op.communicates())
+    if (p != KernelPolicy::strict || d.owns_host_kernels()) return &select_kernel(op, call);
   if (p == KernelPolicy::strict)
     throw Error(fmt::format("op '{}' has no kernel on device '{}'{}", op.name, name_of(device),
                             reasons.empty() ? "" : fmt::format(" for this call ({})", reasons)),
