@@ -201,7 +201,7 @@ struct Writer : FieldVisitor<Writer> {
     node.name = key.name;
     node.doc = key.doc + node.doc;
     if (is_number<T>) node.doc += " (" + key.range.str() + ")";
-    node.fixed = key.fixed;
+    node.fixed = key.fixed, node.free = key.free;
     table.items.push_back(std::move(node));
   }
 };

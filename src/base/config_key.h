@@ -35,6 +35,7 @@ struct ConfigKey {
   const char* doc;
   Range range = {};    ///< of numbers, and of those in a list
   bool fixed = false;  ///< may not change when a run resumes
+  bool free = false;   ///< may change all the same where a table around it is fixed
 };
 
 /// Base of every visitor: turns what `visit` calls into `Self::field(const ConfigKey&, T& field)`.
@@ -59,6 +60,12 @@ struct FieldVisitor {
   void fixed(const char* name, T& field, const char* doc, const Range& range) {
     ranged<T>();
     self().field({name, doc, range, true}, field);
+  }
+  /// A number that decides nothing of what is computed, such as one that plans count with.
+  template <class T>
+  void free(const char* name, T& field, const char* doc, const Range& range) {
+    ranged<T>();
+    self().field({name, doc, range, false, true}, field);
   }
 
  private:

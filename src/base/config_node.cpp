@@ -121,7 +121,7 @@ struct Leaf {
   bool fixed = false;
 };
 void flatten(const ConfigNode& node, const std::string& path, bool fixed, std::vector<Leaf>& out) {
-  fixed |= node.fixed;
+  fixed = (fixed || node.fixed) && !node.free;
   const auto join = [&](const std::string& part) { return path.empty() ? part : path + "." + part; };
   if (node.kind == Kind::table) {
     for (const auto& item : node.items) flatten(item, join(path_part(item.name)), fixed, out);

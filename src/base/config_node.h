@@ -23,6 +23,7 @@ struct ConfigNode {
   std::string where;              ///< "recipe.toml:12" or "--optimizer.lr=3": for messages
   std::string doc;                ///< one line for people, printed as a comment; set by config structs only
   bool fixed = false;             ///< may not change when a run resumes; set by config structs only
+  bool free = false;              ///< may, in a table that is fixed too; set by config structs only
   bool from_override = false;     ///< `string` then holds the text as typed, whatever `kind` it was read as
 
   /// The value named `key` of a table, or nullptr.
@@ -66,7 +67,7 @@ std::string to_json(const ConfigNode& tree);
 /// A value that differs between two configurations; `left` or `right` is "(absent)" where a side lacks it.
 struct ConfigDifference {
   std::string path, left, right;
-  bool fixed = false;  ///< a side marks the value, or a table around it, as fixed
+  bool fixed = false;  ///< a side marks the value, or a table around it, as fixed, and not the value as free
 };
 /// Differences by path ("optimizer.lr", "phases.0.steps"), in the order of `left`, then what only `right`
 /// has.

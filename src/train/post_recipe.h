@@ -126,13 +126,13 @@ struct OwnPairsConfig {
     v.fixed("pairs", pairs, "of a step", between(1, 65536));
     v.fixed("max_tokens", max_tokens, "of a reply; one that is cut there is in no pair",
             between(1, bounds::kSequence));
-    v("reply_tokens", reply_tokens,
-      "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
-      up_to(bounds::kSequence));
+    v.free("reply_tokens", reply_tokens,
+           "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
+           up_to(bounds::kSequence));
     v.fixed("thinking", thinking,
             "whether replies reason: any (as the template does), on, off, mixed (every other problem)");
-    v("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
-      between(1, 0x1p30, "MiB"));
+    v.free("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
+           between(1, 0x1p30, "MiB"));
   }
   void validate(ConfigErrors& e) const {
     if (environments.empty()) e.add("environments", "at least one is needed");

@@ -222,12 +222,12 @@ struct RlConfig {
     v("prompts", prompts, "groups of a batch, one prompt each", between(1, 65536));
     v("samples", samples, "replies to each prompt", between(1, 4096));
     v("max_tokens", max_tokens, "of a reply", between(1, bounds::kSequence));
-    v("reply_tokens", reply_tokens,
-      "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
-      up_to(bounds::kSequence));
-    v("signal_share", signal_share,
-      "of the groups that are drawn on average, by which plans count what need_signal draws again",
-      between(0.01, 1));
+    v.free("reply_tokens", reply_tokens,
+           "that a reply has on average, by which plans count work and time; 0: they count with max_tokens",
+           up_to(bounds::kSequence));
+    v.free("signal_share", signal_share,
+           "of the groups that are drawn on average, by which plans count what need_signal draws again",
+           between(0.01, 1));
     v("thinking_tokens", thinking_tokens,
       "of a reply's reasoning, after which its end is forced (and never trained on); -1: no limit",
       between(-1, bounds::kSequence));
@@ -261,9 +261,10 @@ struct RlConfig {
     v("repetition", repetition,
       "a reply with a stretch that compresses to less than this share has reward 0; 0: off", below_one());
     v("repetition_chunk", repetition_chunk, "tokens of such a stretch", between(16, bounds::kSequence));
-    v("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
-      between(1, 0x1p30, "MiB"));
-    v("record_groups", record_groups, "groups of each step that are kept in rollouts.jsonl", up_to(65536));
+    v.free("cache_mib", cache_mib, "memory for cached keys and values while replies are sampled",
+           between(1, 0x1p30, "MiB"));
+    v.free("record_groups", record_groups, "groups of each step that are kept in rollouts.jsonl",
+           up_to(65536));
   }
   /// Some tokens cannot be drawn.
   bool filters_tokens() const { return top_k > 0 || top_p < 1 || min_p > 0; }

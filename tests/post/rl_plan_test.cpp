@@ -65,4 +65,23 @@ TEST(RlPlan, EvaluationTasksAreCountedInMemory) {
   EXPECT_NE(with.text.find("evaluation tasks "), std::string::npos) << with.text;
 }
 
+TEST(RlPlan, WhatDecidesNoWeightMayChangeInARunThatWasBegun) {
+  register_rl_environments();
+  const TempDir folder;
+  write_rl_rows(folder.path());
+  const auto differences = [&](const std::string& more) {
+    const auto recipe = [&](const std::string& keys) {
+      write_text(folder / "recipe.toml", rl_recipe(folder.path(), "run", 4, keys));
+      return to_node(load_recipe(folder / "recipe.toml", {}));
+    };
+    return diff_config(recipe(""), recipe(more));
+  };
+  const auto free = differences("reply_tokens = 2\nsignal_share = 0.5\ncache_mib = 7\nrecord_groups = 1\n");
+  EXPECT_EQ(free.size(), 4u);
+  for (const ConfigDifference& d : free) EXPECT_FALSE(d.fixed) << d.path;
+  const auto fixed = differences("resample = 3\n");
+  ASSERT_EQ(fixed.size(), 1u);
+  EXPECT_TRUE(fixed[0].fixed) << fixed[0].path;
+}
+
 }  // namespace ingot::test::rl_plan_test
