@@ -21,6 +21,7 @@ void add_tokenizer_command(CLI::App& app, int& code);
 void add_bench_command(CLI::App& app, int& code);  ///< bench, profile, doctor
 /// command: what follows -- on the command line.
 void add_launch_command(CLI::App& app, int& code, std::vector<std::string> command);
+void add_gpu_command(CLI::App& app, int& code);
 void add_guard_command(CLI::App& app, int& code);
 void add_debug_command(CLI::App& app, int& code);
 void add_exchange_commands(CLI::App& app, int& code);  ///< import, export

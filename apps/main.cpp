@@ -40,7 +40,7 @@ constexpr std::pair<const char*, std::string_view> kHeadings[] = {
     {"Use a model", " generate chat serve eval reason "},
     {"Models and checkpoints", " model import export average upcycle checkpoint "},
     {"Look at runs", " report diff replay rollouts debug "},
-    {"Measure and plan", " doctor bench profile plan kernels "},
+    {"Measure and plan", " doctor bench profile plan kernels gpu "},
     {"Shell", " completion man "}};
 
 void group_commands(CLI::App& app) {
@@ -74,6 +74,7 @@ int run_program(const std::string& called, Words words) {
   add_launch_command(app, code, std::move(launched));
   add_guard_command(app, code);
   add_bench_command(app, code);
+  add_gpu_command(app, code);
   add_debug_command(app, code);
   add_environment_command(app, code);
   add_reason_command(app, code);

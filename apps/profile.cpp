@@ -10,6 +10,7 @@
 #include "comm/launch.h"
 #include "comm/threads.h"
 #include "measure/profile_run.h"
+#include "ops/gpu_proof.h"
 
 namespace ingot {
 namespace {
@@ -34,7 +35,7 @@ void profile_rank(const ProfileArguments& o, const ProfiledSteps& steps, World& 
 }
 
 void profile(const ProfileArguments& o, const std::vector<std::string>& fields) {
-  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
+  set_kernels(o.kernels);
   const ProfiledSteps steps = profiled_steps(real_file_system(), o.path, fields, o.profile);
   if (o.ranks > 1) {
     if (find_launch())
@@ -76,7 +77,8 @@ void add_profile_command(CLI::App& app, int& code) {
   c->add_option("--scratch", o->profile.scratch,
                 "folder for the files of the steps, visible to all ranks; default: the temporary folder");
   c->add_option("--kernels", o->kernels,
-                "strict: fast kernels only; any: allow the slow reference; reference")
+                "strict: fast kernels only; any: allow the slow reference; reference; unproven: as any, with "
+                "kernels that have not proven themselves on the GPU, for tests")
       ->capture_default_str();
   c->allow_extras();
   c->callback([o, c, &code] {

@@ -12,7 +12,7 @@
 #include "apps/commands.h"
 #include "base/range.h"
 #include "comm/launch.h"
-#include "tape/op.h"
+#include "ops/gpu_proof.h"
 
 namespace ingot {
 namespace {
@@ -55,7 +55,7 @@ std::string json_of(const ReplayRequest& r, const ReplayReport& report, int rank
 }
 
 int replay(ReplayArguments o) {
-  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
+  set_kernels(o.kernels);
   ReplayRequest& r = o.request;
   while (r.run.size() > 1 && r.run.ends_with('/')) r.run.pop_back();
   if (r.folder.empty()) r.folder = r.run + "-replay";
@@ -89,7 +89,8 @@ void add_replay_command(CLI::App& app, int& code) {
       ->check(in(between(1, bounds::kSteps)));
   c->add_option("--folder", o->request.folder, "of the replay (default: the run's name and '-replay')");
   c->add_option("--kernels", o->kernels,
-                "strict: fast kernels only; any: allow the slow reference; reference")
+                "strict: fast kernels only; any: allow the slow reference; reference; unproven: as any, with "
+                "kernels that have not proven themselves on the GPU, for tests")
       ->capture_default_str();
   add_json_option(*c, o->json);
   c->callback([o, &code] { code = replay(*o); });

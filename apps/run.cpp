@@ -23,9 +23,9 @@
 #include "comm/agree.h"
 #include "comm/launch.h"
 #include "comm/self_test.h"
+#include "ops/gpu_proof.h"
 #include "plan/run_forecast.h"
 #include "serve/metrics_server.h"
-#include "tape/op.h"
 #include "train/memory_policy.h"
 #include "train/run_failure.h"
 #include "train/run_folder.h"
@@ -106,7 +106,7 @@ int run(const RunArguments& o, const std::vector<std::string>& overrides) {
     print_text(print_config(recipe));
     return 0;
   }
-  set_kernel_policy(enum_from<KernelPolicy>(o.kernels, "kernel policy"));
+  set_kernels(o.kernels);
   if (!o.device.empty()) set_compute_device(enum_from<DeviceKind>(o.device, "device"));
   if (o.plan_only) return plan_recipe(recipe, o.json, o.without_data);
   StartOptions start(o.fresh ? StartMode::fresh : StartMode::resume_or_start);
@@ -260,11 +260,13 @@ void add_run_command(CLI::App& app, int& code) {
   c->add_option("--memory", o->memory, "memory limit, e.g. 16GiB: the same as --memory.limit");
   add_metrics_option(*c, o->metrics);
   c->add_option("--kernels", o->kernels,
-                "strict: fast kernels only; any: allow the slow reference; reference")
+                "strict: fast kernels only; any: allow the slow reference; reference; unproven: as any, with "
+                "kernels that have not proven themselves on the GPU, for tests")
       ->capture_default_str();
-  c->add_option("--device", o->device,
-                "cpu, or sim: a device without memory that the host can read, which has the CPU's bits, "
-                "slowly; default: cpu");
+  c->add_option(
+      "--device", o->device,
+      "cpu, cuda: an NVIDIA GPU, or sim: a device without memory that the host can read, which has the "
+      "CPU's bits, slowly; default: cpu");
   c->allow_extras();
   c->callback([c, o, &code] {
     std::vector<std::string> overrides = c->remaining();

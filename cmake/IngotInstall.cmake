@@ -23,7 +23,7 @@ if(TARGET ingot)
 endif()
 install(TARGETS ingot_core EXPORT ingot ARCHIVE DESTINATION lib COMPONENT development)
 install(DIRECTORY src/ DESTINATION include/ingot COMPONENT development FILES_MATCHING PATTERN "*.h")
-install(FILES ${CMAKE_BINARY_DIR}/generated/ingot_isas.h DESTINATION include/ingot COMPONENT development)
+install(FILES ${CMAKE_BINARY_DIR}/generated/ingot_isas.h ${CMAKE_BINARY_DIR}/generated/ingot_gpu_builds.h DESTINATION include/ingot COMPONENT development)
 install(EXPORT ingot NAMESPACE ingot:: FILE ingot-targets.cmake DESTINATION lib/cmake/ingot COMPONENT development)
 configure_package_config_file(cmake/ingot-config.cmake.in ${CMAKE_BINARY_DIR}/ingot-config.cmake
                               INSTALL_DESTINATION lib/cmake/ingot)

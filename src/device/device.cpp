@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "device/cuda/cuda_device.h"
 #include "device/host_kernel.h"
 #include "device/memory/pages.h"
 #include "device/sim/sim_device.h"
@@ -86,11 +87,12 @@ Device& device_of(DeviceKind kind) {
     case DeviceKind::sim:
       return sim_device();
     case DeviceKind::cuda:
+      return cuda_device();
     case DeviceKind::hip:
       break;
   }
   throw Error(fmt::format("this program was built without device '{}'", name_of(kind)),
-              "leave --device out, or give cpu or sim; docs/gpu.md says what is there");
+              "leave --device out, or give cpu, cuda or sim; docs/gpu.md says what is there");
 }
 
 void set_compute_device(DeviceKind kind) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "device/sim/sim_device.h"
+#include "ops/gpu_call.h"
+#include "ops/gpu_proof.h"
 #include "tape/device_call.h"
 
 namespace ingot {
@@ -38,11 +40,34 @@ namespace ingot {
 #define INGOT_DECLARE_KERNEL(name) Kernel name##_gpu();
 INGOT_GPU_OPS(INGOT_DECLARE_KERNEL)
 
+namespace {
+
+bool lies_on(const OpCall& call, DeviceKind device) {
+  const auto is_there = [device](const Tensor& t) { return t.defined() && t.device == device; };
+  const auto any = [&](std::span<const Tensor> list) {
+    return std::any_of(list.begin(), list.end(), is_there);
+  };
+  return any(call.in) || any(call.out) || any(call.d_out);
+}
+
+std::vector<Kernel> on_each_device(const Kernel& emulated) {
+  Kernel cuda = emulated;
+  cuda.device = DeviceKind::cuda;
+  return {emulated, cuda};
+}
+
+}  // namespace
+
 std::vector<Kernel> gpu_kernels(std::string_view op) {
 #define INGOT_KERNEL_OF(name) \
-  if (op == #name) return {name##_gpu()};
+  if (op == #name) return on_each_device(name##_gpu());
   INGOT_GPU_OPS(INGOT_KERNEL_OF)
   return {};
+}
+
+std::vector<std::string> ops_with_gpu_kernels() {
+#define INGOT_NAME_OF(name) #name,
+  return {INGOT_GPU_OPS(INGOT_NAME_OF)};
 }
 
 std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> kernels) {
@@ -51,21 +76,24 @@ std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> ke
   return kernels;
 }
 
-void run_emulated(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction) {
-  const auto is_away = [](const Tensor& t) { return t.defined() && t.device == DeviceKind::sim; };
-  const auto any = [&](std::span<const Tensor> list) {
-    return std::any_of(list.begin(), list.end(), is_away);
-  };
+const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call) {
+  if (!lies_on(call, DeviceKind::cuda))
+    return emulation().on ? launches.refuse(call) : "emulated kernels run where INGOT_EMULATE is set";
+  if (const char* const reason = launches.refuse(call)) return reason;
+  return refuse_unproven(op.name);
+}
+
+void run_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction) {
+  void (*const function)(const OpCall&) = direction == Direction::forward           ? launches.forward
+                                          : direction == Direction::backward_weight ? launches.backward_weight
+                                                                                    : launches.backward_input;
+  if (lies_on(call, DeviceKind::cuda)) return launch_on(cuda_device(), function, call, direction);
+  if (!lies_on(call, DeviceKind::sim)) return function(call);
   const Kernel kernel{"cuda", launches.refuse, launches.forward, launches.backward_input,
                       launches.backward_weight};
-  if (any(call.in) || any(call.out) || any(call.d_out)) {
-    const Node node{&op, *static_cast<const AttrBox*>(call.attr_data), {}, {}, -1};
-    const int64_t scratch = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
-    return launch_call(sim_device(), kernel, node, call, direction, scratch);
-  }
-  (direction == Direction::forward           ? kernel.forward
-   : direction == Direction::backward_weight ? kernel.backward_weight
-                                             : kernel.backward_input)(call);
+  const Node node{&op, *static_cast<const AttrBox*>(call.attr_data), {}, {}, -1};
+  const int64_t scratch = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
+  launch_call(sim_device(), kernel, node, call, direction, scratch);
 }
 
 }  // namespace ingot

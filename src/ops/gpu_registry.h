@@ -1,7 +1,8 @@
-// The kernels of GPUs, by op. Each is a file *.cu in its op's folder, which the emulator runs on the
-// simulated device (device/gpu/emulator.h), and gpu.cpp, from tensors to its launches. They are exact: they
-// have the CPU's bits.
+// The kernels of GPUs, by op. Each is a file *.cu in its op's folder, which a GPU runs (device/cuda), or the
+// emulator on the simulated device (device/gpu/emulator.h), and gpu.cpp, from tensors to its launches. They
+// are exact: they have the CPU's bits. On a GPU a kernel runs where it has proven that (ops/gpu_proof.h).
 #pragma once
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,12 +11,15 @@
 
 namespace ingot {
 
-/// Those of the op of this name, best first; none for most ops. Here: for the simulated device, where they
-/// refuse every call unless emulation() is on.
+/// Those of the op of this name, best first; none for most ops: for the simulated device, where they refuse
+/// every call unless emulation() is on, and for CUDA.
 std::vector<Kernel> gpu_kernels(std::string_view op);
 
 /// An op's kernels, best first, the reference last, with those of GPUs before the reference.
 std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> kernels);
+
+/// Names of the ops that have some.
+std::vector<std::string> ops_with_gpu_kernels();
 
 /// What gpu.cpp states of a kernel: which calls it takes, and the launches of each pass (nullptr: none).
 struct GpuLaunches {
@@ -26,25 +30,25 @@ struct GpuLaunches {
   ReadableFormats formats = {};
 };
 
-/// Runs the launches of a call in the emulator: now where its tensors are on the host, as tests have them;
-/// else as a kernel of the simulated device.
-void run_emulated(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction);
+/// Why the kernel does not take a call; nullptr: it does.
+const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call);
+/// Runs the launches of a call: on the GPU where its tensors lie there; else in the emulator, as a kernel of
+/// the simulated device, or now where its tensors are on the host, as tests have them.
+void run_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction);
 
-/// For gpu.cpp: a kernel of the CUDA name, emulated.
+/// For gpu.cpp: a kernel of the CUDA name, for the simulated device; gpu_kernels() makes it one of CUDA too.
 template <const Op& (*kOp)(), const GpuLaunches& kLaunches>
 Kernel emulated_kernel() {
   Kernel k{.name = "cuda", .formats = kLaunches.formats, .device = DeviceKind::sim, .exact = true};
-  k.refuse = [](const OpCall& call) {
-    return emulation().on ? kLaunches.refuse(call) : "emulated kernels run where INGOT_EMULATE is set";
-  };
-  k.forward = [](const OpCall& call) { run_emulated(kOp(), kLaunches, call, Direction::forward); };
+  k.refuse = [](const OpCall& call) { return refuse_on_gpu(kOp(), kLaunches, call); };
+  k.forward = [](const OpCall& call) { run_on_gpu(kOp(), kLaunches, call, Direction::forward); };
   if (kLaunches.backward_input != nullptr)
     k.backward_input = [](const OpCall& call) {
-      run_emulated(kOp(), kLaunches, call, Direction::backward_input);
+      run_on_gpu(kOp(), kLaunches, call, Direction::backward_input);
     };
   if (kLaunches.backward_weight != nullptr)
     k.backward_weight = [](const OpCall& call) {
-      run_emulated(kOp(), kLaunches, call, Direction::backward_weight);
+      run_on_gpu(kOp(), kLaunches, call, Direction::backward_weight);
     };
   return k;
 }

@@ -7,12 +7,16 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/philox.h"
 #include "device/gpu/emulator.h"
 #include "device/simd/isa.h"
+#include "ops/gpu_proof.h"
 #include "ops/reference.h"
+#include "support/on_device.h"
 #include "support/other_threads.h"
 
 namespace ingot::test {
@@ -34,8 +38,9 @@ class Tensors {
     });
   }
 
- private:
   static constexpr int kBeyond = 64;
+
+ private:
   std::vector<std::vector<std::byte>> memory_;
 };
 
@@ -72,7 +77,7 @@ class Run {
   }
 
   void forward() {
-    kernel().forward(full_call());
+    run(kernel().forward, full_call());
     clear_beyond_live_rows(*case_.op, full_call());
   }
 
@@ -101,6 +106,13 @@ class Run {
     run_direction(d_out, true);
   }
 
+  /// Why the kernel does not take the case; nullptr: it does.
+  const char* refusal() {
+    const OpCall call = full_call();
+    if (kernel().device != DeviceKind::cuda) return kernel().refuse(call);
+    return kernel().refuse(OnDevice(kernel().device, *case_.op, call, Tensors::kBeyond).call());
+  }
+
   Array cotangent(size_t o) const {
     const Random random(case_.seed, RandomPurpose::test, 1000 + o);
     Array values(static_cast<size_t>(out_[o].numel()));
@@ -125,6 +137,14 @@ class Run {
   bool is_within_bounds() const { return tensors_.are_within_bounds(); }
 
  private:
+  /// Tensors of a device are the host's at all other times.
+  void run(void (*function)(const OpCall&), const OpCall& call) {
+    if (kernel().device != DeviceKind::cuda) return function(call);
+    OnDevice moved(kernel().device, *case_.op, call, Tensors::kBeyond);
+    function(moved.call());
+    moved.copy_back();
+  }
+
   OpCall base_call() {
     const AttrBox& attr = in_double_ ? case_.attr_double : case_.attr;
     return {attr.data(), in_, {}, {}, {}};
@@ -161,7 +181,7 @@ class Run {
   }
 
   void run_direction(const std::vector<Tensor>& d_out, bool weights) {
-    const auto run = weights ? kernel().backward_weight : kernel().backward_input;
+    const auto function = weights ? kernel().backward_weight : kernel().backward_input;
     std::vector<GradSlot> slots(d_in_.size());
     bool any = false;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -184,7 +204,7 @@ class Run {
     // Asked for again in each pass, as on the tape; it may hold anything.
     scratch_.assign(static_cast<size_t>(bytes) + 64, std::byte{0xff});
     call.scratch = full_call().scratch;
-    run(call);
+    run(function, call);
     clear_beyond_live_rows(*case_.op, call);
   }
 
@@ -359,40 +379,64 @@ void check_invariance(const OpCase& c) {
   }
 }
 
-/// Whether the process compares the kernels of GPUs, emulated, with the CPU's, and does nothing else.
-bool checks_emulated_kernels() {
+/// Which kernels of GPUs the process compares with the CPU's, doing nothing else: "emulated" or "cuda".
+std::string_view checked_kernels() {
   const char* const what = std::getenv("INGOT_OP_CHECK");
-  return what != nullptr && std::string_view(what) == "emulated";
+  return what != nullptr ? what : "";
 }
 
-void check_emulated(const OpCase& c) {
+/// For `ingot gpu prove` (measure/gpu_proof_run.h): a line in the file that it names.
+void record_case(const OpCase& c, bool passed) {
+  const char* const path = std::getenv("INGOT_OP_RECORD");
+  if (path == nullptr) return;
+  const nlohmann::json line{{"kernel", c.op->name}, {"case", c.name}, {"passed", passed}};
+  std::ofstream(path, std::ios::app) << line.dump() << "\n";
+}
+
+int failures_so_far() {
+  const auto& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
+  int failed = 0;
+  for (int i = 0; i < result.total_part_count(); ++i) failed += result.GetTestPartResult(i).failed();
+  return failed;
+}
+
+/// Emulated with three seeds, or on the GPU.
+void check_gpu_kernels(const OpCase& c, DeviceKind device) {
   EXPECT_TRUE(std::any_of(c.op->kernels.begin(), c.op->kernels.end(),
-                          [](const Kernel& k) { return k.device == DeviceKind::sim; }))
+                          [&](const Kernel& k) { return k.device == device; }))
       << c.op->name << " has no kernel for GPUs";
+  const bool is_emulated = device == DeviceKind::sim;
+  const int failed_before = failures_so_far();
+  bool any = false;
+  set_kernels("unproven");
   for (const Kernel& kernel : c.op->kernels) {
-    if (kernel.device != DeviceKind::sim) continue;
-    for (const uint64_t seed : {1, 2, 3}) {
-      set_emulation({true, seed});
+    if (kernel.device != device) continue;
+    for (const uint64_t seed : is_emulated ? std::vector<uint64_t>{1, 2, 3} : std::vector<uint64_t>{0}) {
+      if (is_emulated) set_emulation({true, seed});
       for (const bool accumulate : {false, true}) {
-        Run cpu(c, false), emulated(c, false, -1, &kernel);
-        if (kernel.refuse(emulated.full_call()) != nullptr) continue;
+        Run cpu(c, false), there(c, false, -1, &kernel);
+        if (there.refusal() != nullptr) continue;
+        any = true;
         cpu.forward(), cpu.backward(0.25, accumulate);
-        emulated.forward(), emulated.backward(0.25, accumulate);
-        const std::string what = fmt::format("{}: kernel {} emulated, seed {}, accumulate {}", c.name,
-                                             kernel.name, seed, accumulate);
-        expect_same_run(cpu, emulated, what);
-        EXPECT_TRUE(emulated.is_within_bounds()) << what << ": a store beyond the end of a tensor";
+        there.forward(), there.backward(0.25, accumulate);
+        const std::string what = fmt::format("{}: kernel {} {}, seed {}, accumulate {}", c.name, kernel.name,
+                                             is_emulated ? "emulated" : "on the GPU", seed, accumulate);
+        expect_same_run(cpu, there, what);
+        EXPECT_TRUE(there.is_within_bounds()) << what << ": a store beyond the end of a tensor";
       }
     }
     set_emulation({});
   }
+  set_kernels("strict");
+  if (any) record_case(c, failures_so_far() == failed_before);
 }
 
 }  // namespace
 
 void check_op(const OpCase& c) {
   SCOPED_TRACE(fmt::format("reproduce: case '{}', seed {}", c.name, c.seed));
-  if (checks_emulated_kernels()) return check_emulated(c);
+  if (checked_kernels() == "emulated") return check_gpu_kernels(c, DeviceKind::sim);
+  if (checked_kernels() == "cuda") return check_gpu_kernels(c, DeviceKind::cuda);
   if (c.finite_differences) check_finite_differences(c);
   check_fast(c);
   check_accumulate(c, true);

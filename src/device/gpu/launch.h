@@ -1,7 +1,11 @@
 // How host code asks for kernels of a GPU (rt.h): plain, for the glue of ops and for *.cu. A launch function
-// is declared once for each GPU that this build has kernels for.
+// is declared once for each GPU that this build may have kernels for.
 #pragma once
 #include <cstdint>
+
+#if __has_include("ingot_gpu_builds.h")  // which kernels that are compiled alone do not need
+#include "ingot_gpu_builds.h"
+#endif
 
 /// Declares a launch function; INGOT_GPU_CALL names the one to call.
 #define INGOT_GPU_KERNEL(result, name, parameters) \
@@ -14,11 +18,19 @@
   namespace hip {                                  \
   result name parameters;                          \
   }
+#if defined(INGOT_WITH_CUDA)  // CMake's INGOT_CUDA, in ingot_gpu_builds.h
+#define INGOT_GPU_CALL(name) (::ingot::launches_compiled() ? ::ingot::cuda::name : ::ingot::emulated::name)
+#else
 #define INGOT_GPU_CALL(name) (::ingot::emulated::name)
+#endif
 
 namespace ingot {
 
-/// Where work of a GPU is queued: a cudaStream_t or hipStream_t. The emulator runs kernels at once.
+/// Whether launches of the calling thread go to a device that has the kernels as its own code (launcher.h).
+bool launches_compiled();
+
+/// Where work of a GPU is queued: a hipStream_t. On CUDA it is the thread's compute stream (launcher.h); the
+/// emulator runs kernels at once.
 struct GpuStream {
   void* handle = nullptr;
 };

@@ -1,6 +1,6 @@
 // rt.h for nvcc. Compiled with -fmad=false: a fused multiply-add is written.
 #pragma once
-#include "device/gpu/launch.h"
+#include "device/gpu/launcher.h"
 
 #define INGOT_KERNEL(threads) __global__ void __launch_bounds__(threads)
 #define INGOT_DEVICE_CODE __device__
@@ -85,10 +85,13 @@ INGOT_INLINE double sqrt_rn(double a) {
 }
 
 template <class... Parameters>
-void launch_blocks(const char*, void (*kernel)(Parameters...), const GpuGrid& grid, GpuStream stream,
+void launch_blocks(const char* name, void (*kernel)(Parameters...), const GpuGrid& grid, GpuStream,
                    const Parameters&... parameters) {
-  kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), 0,
-           static_cast<cudaStream_t>(stream.handle)>>>(parameters...);
+  void* addresses[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
+  GpuLaunch launch;
+  launch.name = name, launch.grid = grid;
+  launch.compiled = reinterpret_cast<const void*>(kernel), launch.parameters = addresses;
+  gpu_launcher()->launch_kernel(launch);
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "device/gpu/emulator.h"
-#include "device/gpu/launch.h"
+#include "device/gpu/launcher.h"
 
 #define INGOT_KERNEL(threads) void
 #define INGOT_DEVICE_CODE
@@ -101,13 +101,15 @@ void launch_blocks(const char* name, void (*kernel)(Parameters...), const GpuGri
     std::tuple<Parameters...> parameters;
   };
   const Call call{kernel, {parameters...}};
-  emulator::run(
-      name, grid.blocks, grid.threads,
-      [](const void* what) {
-        const Call& c = *static_cast<const Call*>(what);
-        std::apply(c.kernel, c.parameters);
-      },
-      &call);
+  void (*const body)(const void*) = [](const void* what) {
+    const Call& c = *static_cast<const Call*>(what);
+    std::apply(c.kernel, c.parameters);
+  };
+  if (GpuLauncher* const launcher = gpu_launcher())
+    launcher->launch_kernel(
+        {.name = name, .grid = grid, .body = body, .arguments = &call, .argument_bytes = sizeof(call)});
+  else
+    emulator::run(name, grid.blocks, grid.threads, body, &call);
 }
 
 }  // namespace ingot::INGOT_ISA

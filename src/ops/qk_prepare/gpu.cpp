@@ -1,6 +1,7 @@
 // qk_prepare's kernel for GPUs: from tensors to the launches of qk_prepare.cu.
 #include <tuple>
 
+#include "device/gpu/launcher.h"
 #include "ops/gpu_parameter_chunks.h"
 #include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
@@ -13,13 +14,20 @@ namespace {
 
 using namespace qk_prepare_slot;
 
+QkPrepareRows on_gpu(QkPrepareRows p) {
+  const int64_t numbers = RotaryTable::kSteps * 2 * p.rotary.pairs;
+  p.rotary.coarse = gpu_constant(p.rotary.coarse, numbers);
+  p.rotary.fine = gpu_constant(p.rotary.fine, numbers);
+  return p;
+}
+
 void forward(const OpCall& call) {
   INGOT_GPU_CALL(launch_qk_prepare_forward)
-  ({}, qk_prepare_forward_rows(call), call.in[kPositions].dim(0));
+  ({}, on_gpu(qk_prepare_forward_rows(call)), call.in[kPositions].dim(0));
 }
 
 void backward(const OpCall& call) {
-  const QkPrepareRows p = qk_prepare_backward_rows(call);
+  const QkPrepareRows p = on_gpu(qk_prepare_backward_rows(call));
   const auto& a = call.attr<QkPrepareAttr>();
   const int64_t rows = call.in[kPositions].dim(0), width = a.weight_width(0) + a.weight_width(1);
   if (p.d_x != nullptr) INGOT_GPU_CALL(launch_qk_prepare_backward)({}, p, rows);

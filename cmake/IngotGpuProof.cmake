@@ -1,0 +1,99 @@
+# Writes <build>/generated/ingot_gpu_proof.h: the hash of the sources of each op's kernel for GPUs, and docs/gpu/proven.json,
+# as src/ops/gpu_proof.cpp reads them. Comments and spaces do not count. Included by CMakeLists.txt it defines the target; run
+# as a script (cmake -P) it writes the file.
+#
+# The sources of an op are its gpu.cpp, every *.cu of its folder and of the folders whose header gpu_*.h its gpu.cpp includes,
+# and every header of the tree that these *.cu include, but those of the emulator and of HIP.
+if(CMAKE_SCRIPT_MODE_FILE)
+  cmake_minimum_required(VERSION 3.25)
+  set(left_out device/gpu/rt_emulated.h device/gpu/rt_hip.h device/gpu/emulator.h)
+
+  # text_of(FILE): in `text`, without comments; its includes in `includes`.
+  macro(text_of file)
+    get_property(text GLOBAL PROPERTY "text ${file}")
+    get_property(includes GLOBAL PROPERTY "includes ${file}")
+    if(NOT text)
+      file(READ ${SOURCE}/src/${file} text)
+      string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+      string(REGEX REPLACE "[ \t\n]+" " " text "${text}")
+      string(REGEX MATCHALL "#include \"[^\"]+\"" includes "${text}")
+      list(TRANSFORM includes REPLACE "#include \"([^\"]+)\"" "\\1")
+      set_property(GLOBAL PROPERTY "text ${file}" "${text} ")
+      set_property(GLOBAL PROPERTY "includes ${file}" "${includes}")
+    endif()
+  endmacro()
+
+  function(walk file)
+    get_property(seen GLOBAL PROPERTY seen)
+    if(file IN_LIST seen OR file IN_LIST left_out)
+      return()
+    endif()
+    set_property(GLOBAL APPEND PROPERTY seen ${file})
+    text_of(${file})
+    foreach(header IN LISTS includes)
+      if(EXISTS ${SOURCE}/src/${header})
+        walk(${header})
+      endif()
+    endforeach()
+  endfunction()
+
+  set(lines "")
+  file(GLOB glue RELATIVE ${SOURCE}/src ${SOURCE}/src/ops/*/gpu.cpp)
+  foreach(file IN LISTS glue)
+    set_property(GLOBAL PROPERTY seen "")
+    text_of(${file})
+    string(REGEX MATCHALL "Kernel [a-z0-9_]+_gpu\\(\\)" names "${text}")
+    get_filename_component(folder ${file} DIRECTORY)
+    set(folders ${folder})
+    foreach(header IN LISTS includes)
+      if(header MATCHES "/gpu_[a-z0-9_]+\\.h$")
+        get_filename_component(folder ${header} DIRECTORY)
+        list(APPEND folders ${folder})
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES folders)
+    foreach(folder IN LISTS folders)
+      file(GLOB kernels RELATIVE ${SOURCE}/src ${SOURCE}/src/${folder}/*.cu)
+      foreach(kernel IN LISTS kernels)
+        walk(${kernel})
+      endforeach()
+    endforeach()
+    get_property(seen GLOBAL PROPERTY seen)
+    list(APPEND seen ${file})
+    list(SORT seen)
+    set(all "")
+    foreach(each IN LISTS seen)
+      text_of(${each})
+      string(APPEND all "${each}\n${text}\n")
+    endforeach()
+    string(SHA256 hash "${all}")
+    string(SUBSTRING ${hash} 0 16 hash)
+    foreach(name IN LISTS names)
+      string(REGEX REPLACE "Kernel ([a-z0-9_]+)_gpu.*" "\\1" name "${name}")
+      string(APPEND lines "    {\"${name}\", \"${hash}\"},\n")
+    endforeach()
+  endforeach()
+  file(READ ${SOURCE}/docs/gpu/proven.json proven)
+  file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT
+       "// Written by cmake/IngotGpuProof.cmake.
+#pragma once
+#include <utility>
+namespace ingot {
+constexpr std::pair<const char*, const char*> kGpuKernelSources[] = {
+@lines@};
+constexpr const char* kProvenKernels = R\"json(@proven@)json\";
+}  // namespace ingot
+")
+  return()
+endif()
+
+file(GLOB_RECURSE gpu_proof_inputs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu ${CMAKE_SOURCE_DIR}/src/base/*.h
+     ${CMAKE_SOURCE_DIR}/src/device/*.h ${CMAKE_SOURCE_DIR}/src/ops/*.h ${CMAKE_SOURCE_DIR}/src/ops/gpu.cpp)
+set(gpu_proof_header ${CMAKE_BINARY_DIR}/generated/ingot_gpu_proof.h)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/ingot_gpu_proof.stamp BYPRODUCTS ${gpu_proof_header}
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUTPUT=${gpu_proof_header} -P ${CMAKE_CURRENT_LIST_FILE}
+  COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/ingot_gpu_proof.stamp
+  DEPENDS ${gpu_proof_inputs} ${CMAKE_SOURCE_DIR}/docs/gpu/proven.json ${CMAKE_CURRENT_LIST_FILE}
+  COMMENT "" VERBATIM)
+add_custom_target(ingot_gpu_proof DEPENDS ${CMAKE_BINARY_DIR}/ingot_gpu_proof.stamp)
+add_dependencies(ingot_core ingot_gpu_proof)

@@ -1,0 +1,29 @@
+// One NVIDIA GPU behind the driver's interface (driver.h): memory, streams, events, copies, graphs, and the
+// launches of kernels (device/gpu/launcher.h). What it must be is stated by device/device.h, what it is worth
+// by docs/gpu.md: tests have run it on a driver that is faked, and no GPU has been at hand.
+#pragma once
+#include <memory>
+
+#include "device/cuda/driver.h"
+#include "device/device.h"
+
+namespace ingot {
+
+class CudaDevice : public Device, public GpuLauncher {
+ public:
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  virtual const cuda_driver::Driver& driver() const = 0;
+  /// Memory for what the thread's compute stream is asked for from now on, until give_back() is asked for
+  /// there. Error: out of memory.
+  virtual void* borrow(int64_t bytes) = 0;
+  virtual void give_back(void* memory) = 0;
+};
+
+/// Errors where this program has no kernels for the GPU's architecture, or it gives no context.
+std::unique_ptr<CudaDevice> make_cuda_device(cuda_driver::Driver driver);
+
+/// The process's, made at first use: of libcuda.so.1, or of what INGOT_CUDA_LIBRARY names. Errors as
+/// make_cuda_device() and open_driver(), each time.
+CudaDevice& cuda_device();
+
+}  // namespace ingot

@@ -1,0 +1,163 @@
+// The device cuda, on a GPU or on a driver that is faked (INGOT_CUDA_LIBRARY): memory, streams, kernels,
+// graphs, and models, whose gradients and checkpoints have the CPU's bits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "device/cuda/cuda_device.h"
+#include "device/simd/gpu_array.h"
+#include "ops/gpu_proof.h"
+#include "support/sim_orders.h"
+#include "support/tape_pass.h"
+#include "support/tiny_run.h"
+#include "train/trainer.h"
+
+namespace ingot::test::cuda_device_gpu_test {
+
+constexpr int64_t kCount = 5000, kBytes = kCount * static_cast<int64_t>(sizeof(float));
+
+/// Kernels that have not proven themselves, and those of the host, while this lives.
+class Unproven {
+ public:
+  Unproven() { set_kernels("unproven"); }
+  ~Unproven() { set_kernels("strict"); }
+  Unproven(const Unproven&) = delete;
+  Unproven& operator=(const Unproven&) = delete;
+};
+
+/// Floats of the device.
+class Floats {
+ public:
+  Floats() : data_(static_cast<float*>(device().allocate(kBytes))) {}
+  ~Floats() { device().release(data_, kBytes); }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+  static CudaDevice& device() { return cuda_device(); }
+  float* data() const { return data_; }
+  void set(const std::vector<float>& values, StreamRole stream = StreamRole::compute) const {
+    device().upload(data_, values.data(), kBytes, stream);
+  }
+  std::vector<float> get() const {
+    std::vector<float> values(kCount);
+    device().download(values.data(), data_, kBytes);
+    return values;
+  }
+
+ private:
+  float* const data_;
+};
+
+std::vector<float> counted(float from) {
+  std::vector<float> values(kCount);
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+TEST(CudaDevice, CopiesInOrderAndWaitsForOtherStreams) {
+  CudaDevice& device = cuda_device();
+  const Floats a;
+  for (int i = 0; i < 50; ++i) {
+    std::vector<float> values = counted(static_cast<float>(i));
+    a.set(values, StreamRole::copy_in);
+    values.assign(values.size(), -1);  // the device has taken them
+    device.wait(StreamRole::compute, device.record(StreamRole::copy_in));
+    EXPECT_EQ(a.get(), counted(static_cast<float>(i)));
+  }
+  const int64_t waits = device.counters().synchronizations;
+  std::vector<float> here(kCount);
+  device.begin_download(here.data(), a.data(), kBytes, StreamRole::copy_out);
+  EXPECT_EQ(device.counters().synchronizations, waits);
+  device.synchronize(device.record(StreamRole::copy_out));
+  EXPECT_EQ(here, counted(49));
+  EXPECT_EQ(device.counters().synchronizations, waits + 1);
+  EXPECT_EQ(device.allocate(0), nullptr);
+  device.release(nullptr, 0);
+}
+
+/// to += from, on the device.
+void add(const Floats& to, const Floats& from) {
+  const LaunchOn on(&cuda_device());
+  INGOT_GPU_CALL(launch_array_copy)
+  ({}, {to.data(), DType::f32, from.data(), DType::f32, kCount, true});
+}
+
+TEST(CudaDevice, RunsKernelsInOrderAndReplaysGraphsOfThem) {
+  CudaDevice& device = cuda_device();
+  const Floats a, b;
+  a.set(counted(0)), b.set(counted(0));
+  const int64_t launches = device.counters().launches, graphs = device.counters().graph_launches;
+  for (int i = 0; i < 3; ++i) add(a, b);
+  device.begin_capture();
+  add(a, b);
+  add(b, a);
+  const DeviceGraph graph = device.end_capture();
+  std::vector<float> x = counted(0), y = counted(0);
+  for (float& v : x) v *= 4;
+  EXPECT_EQ(a.get(), x) << "what is captured does not run";
+  EXPECT_EQ(device.counters().launches, launches + 3);
+  for (int i = 0; i < 4; ++i) device.replay(graph);
+  for (size_t i = 0; i < x.size(); ++i)
+    for (int n = 0; n < 4; ++n) x[i] += y[i], y[i] += x[i];
+  EXPECT_EQ(a.get(), x);
+  EXPECT_EQ(b.get(), y);
+  EXPECT_EQ(device.counters().launches, launches + 3 + 4 * 2);
+  EXPECT_EQ(device.counters().graph_launches, graphs + 4);
+}
+
+TEST(CudaDevice, RefusesWhatWouldBeBakedIntoAGraph) {
+  CudaDevice& device = cuda_device();
+  const Floats a, b;
+  const std::vector<float> values(kCount);
+  std::vector<float> here(kCount);
+  for (const std::function<void()>& act :
+       {std::function<void()>([&] { a.set(values); }),
+        std::function<void()>([&] { device.download(here.data(), a.data(), 8); }),
+        std::function<void()>([&] { device.record(StreamRole::compute); }),
+        std::function<void()>([&] { device.allocate(64); })}) {
+    device.begin_capture();
+    add(a, b);
+    EXPECT_THROW(act(), InternalError);
+    EXPECT_THROW(device.end_capture(), InternalError) << "the capture is over";
+  }
+  a.set(counted(1)), b.set(counted(1));
+  EXPECT_EQ(a.get(), counted(1)) << "and the device works on";
+}
+
+class CudaModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CudaModels, HaveTheGradientsOfTheCpu) {
+  const auto model = small_model(GetParam(), Precision::f32());
+  const Pass cpu = pass(*model, {});
+  const Unproven unproven;
+  HeapArena arena(cuda_device());
+  const int64_t launches = cuda_device().counters().launches;
+  EXPECT_EQ(pass(*model, {.device = DeviceKind::cuda}, HeadMode::store, &arena).gradients, cpu.gradients);
+  EXPECT_GT(cuda_device().counters().launches, launches + 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaModels, ::testing::ValuesIn(small_model_names()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(CudaRuns, EndWithTheCheckpointOfTheCpu) {
+  const TempDir folder;
+  const Quiet quiet;
+  const Unproven unproven;
+  write_text(folder / "text.txt", tiny_text(4000));
+  write_text(folder / "run.toml", base_recipe(folder.path(), 32, "kind = \"characters\""));
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+    const ComputeOn on(kind);
+    const Recipe recipe = load_recipe(
+        folder / "run.toml", {"--run.folder=" + folder.path() + "/" + name_of(kind), "--run.precision=f32",
+                              "--phases.0.steps=6", "--checkpoint.every=3"});
+    Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start);
+    EXPECT_TRUE(trainer.run().finished);
+  }
+  EXPECT_EQ(difference(folder / "cpu", folder / "cuda"), "");
+}
+
+}  // namespace ingot::test::cuda_device_gpu_test

@@ -1,0 +1,28 @@
+// A libcuda.so.1 without a GPU: the driver's functions that src/device/cuda/driver.h uses, on memory that the
+// host can touch while work of a stream runs only, with kernels that are host code (the emulator's). Work
+// runs late, when somebody waits for it; an address that was not allocated, and a failure, are errors as a
+// driver has them.
+#pragma once
+#include <cstddef>
+
+namespace ingot::test {
+
+constexpr const char* kFakeCuda = INGOT_BUILD_DIR "/tests/libingot_fake_cuda.so";
+constexpr const char* kOldCuda = INGOT_BUILD_DIR "/tests/libingot_old_cuda.so";  ///< which lacks a function
+
+/// What the driver is like, and what it has seen; changed between calls.
+struct FakeCuda {
+  int version = 13000, start = 0, devices = 1, compute_major = 9, compute_minor = 0;
+  size_t memory = size_t{4} << 30;  ///< of the GPU
+  int good_launches = -1;           ///< the kernel after so many fails when it runs; -1: none does
+
+  int launches = 0;         ///< that have run
+  size_t used = 0;          ///< bytes that are allocated
+  size_t blocks = 0;        ///< allocations that live
+  bool has_failed = false;  ///< every call since then has returned the failure
+};
+
+/// Of the library that is open in this process.
+FakeCuda& fake_cuda();
+
+}  // namespace ingot::test

@@ -1,0 +1,333 @@
+// See support/fake_cuda.h. The names are those of NVIDIA's driver.
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/gpu/launcher.h"
+#include "device/simd/gpu_array.h"
+#include "support/fake_cuda.h"
+
+namespace {
+
+using Result = int;
+using Address = uint64_t;
+constexpr Result kSuccess = 0, kInvalid = 1, kOutOfMemory = 2, kNoDevice = 100, kInvalidImage = 200,
+                 kNotFound = 500, kLaunchFailed = 719, kInCapture = 900;
+
+using Work = std::function<void()>;
+
+struct Stream {
+  std::deque<Work> queue;
+  uint64_t asked = 0, done = 0;
+  bool captures = false;
+  std::vector<Work> captured;
+};
+struct Event {
+  Stream* stream = nullptr;
+  uint64_t moment = 0;
+};
+struct Graph {
+  std::vector<Work> work;
+};
+
+std::recursive_mutex mutex;
+ingot::test::FakeCuda state;
+// Never destroyed: the program may release memory later.
+auto& blocks = *new std::map<Address, size_t>;
+auto& streams = *new std::vector<Stream*>;
+
+Result now() {
+  return state.has_failed ? kLaunchFailed : kSuccess;
+}
+
+Result ask(Stream* stream, Work work) {
+  if (stream->captures) {
+    stream->captured.push_back(std::move(work));
+    return kSuccess;
+  }
+  if (state.has_failed) return kLaunchFailed;
+  stream->queue.push_back(std::move(work));
+  ++stream->asked;
+  return kSuccess;
+}
+
+bool is_allocated(Address at, size_t bytes) {
+  auto block = blocks.upper_bound(at);
+  if (block == blocks.begin()) return false;
+  --block;
+  return at + bytes <= block->first + block->second;
+}
+
+/// The GPU's memory, which the host can touch while work of a stream runs only. Addresses are not used twice.
+constexpr size_t kAddresses = size_t{1} << 40, kPage = 4096;
+char* first_address = nullptr;
+char* next_address = nullptr;
+int open_depth = 0;
+
+void protect(int protection) {
+  if (next_address != first_address)
+    ::mprotect(first_address, static_cast<size_t>(next_address - first_address), protection);
+}
+
+class Open {
+ public:
+  Open() {
+    if (open_depth++ == 0) protect(PROT_READ | PROT_WRITE);
+  }
+  ~Open() {
+    if (--open_depth == 0) protect(PROT_NONE);
+  }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+};
+
+Result allocate(Address* memory, size_t bytes) {
+  if (state.has_failed) return kLaunchFailed;
+  if (state.used + bytes > state.memory) return kOutOfMemory;
+  if (first_address == nullptr)
+    first_address = next_address = static_cast<char*>(
+        ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  const size_t size = (bytes + kPage - 1) / kPage * kPage;
+  char* const block = next_address;
+  if (block + size > first_address + kAddresses) return kOutOfMemory;
+  next_address += size;
+  const Open open;
+  ::mprotect(block, size, PROT_READ | PROT_WRITE);  // where work runs
+  std::memset(block, 0xff, bytes);
+  *memory = reinterpret_cast<Address>(block);
+  blocks[*memory] = bytes;
+  state.used += bytes;
+  ++state.blocks;
+  return kSuccess;
+}
+
+Result release(Address memory) {
+  const auto block = blocks.find(memory);
+  if (block == blocks.end()) return kInvalid;
+  state.used -= block->second;
+  --state.blocks;
+  ::madvise(reinterpret_cast<void*>(memory), (block->second + kPage - 1) / kPage * kPage, MADV_DONTNEED);
+  blocks.erase(block);
+  return now();
+}
+
+void drain(Stream& stream, uint64_t moment) {
+  const Open open;
+  while (stream.done < moment && !stream.queue.empty()) {
+    const Work work = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    ++stream.done;
+    if (state.has_failed) continue;
+    try {
+      work();
+    } catch (...) {
+      state.has_failed = true;
+    }
+  }
+}
+
+}  // namespace
+
+#define LOCKED const std::lock_guard<std::recursive_mutex> lock(mutex)
+
+extern "C" {
+
+ingot::test::FakeCuda* ingot_fake_cuda() {
+  return &state;
+}
+
+Result cuInit(unsigned) {
+  return state.devices == 0 ? kNoDevice : state.start;
+}
+Result cuDriverGetVersion(int* version) {
+  *version = state.version;
+  return kSuccess;
+}
+Result cuDeviceGetCount(int* count) {
+  *count = state.devices;
+  return kSuccess;
+}
+Result cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return kSuccess;
+}
+Result cuDeviceGetName(char* name, int bytes, int) {
+  std::strncpy(name, "a faked GPU", static_cast<size_t>(bytes));
+  return kSuccess;
+}
+Result cuDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == 75 ? state.compute_major : attribute == 76 ? state.compute_minor : 0;
+  return kSuccess;
+}
+Result cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = &state;
+  return now();
+}
+Result cuCtxSetCurrent(void* context) {
+  return context == &state ? now() : kInvalid;
+}
+Result cuMemGetInfo_v2(size_t* free, size_t* total) {
+  LOCKED;
+  *free = state.memory - state.used, *total = state.memory;
+  return kSuccess;
+}
+Result cuMemAlloc_v2(Address* memory, size_t bytes) {
+  LOCKED;
+  return allocate(memory, bytes);
+}
+Result cuMemFree_v2(Address memory) {
+  LOCKED;
+  for (Stream* stream : streams) drain(*stream, stream->asked);
+  return release(memory);
+}
+Result cuMemAllocAsync(Address* memory, size_t bytes, Stream*) {
+  LOCKED;
+  return allocate(memory, bytes);
+}
+Result cuMemFreeAsync(Address memory, Stream* stream) {
+  LOCKED;
+  if (!is_allocated(memory, 1)) return kInvalid;
+  return ask(stream, [memory] { release(memory); });
+}
+Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Stream* stream) {
+  LOCKED;
+  if (!is_allocated(to, bytes)) return kInvalid;
+  const auto* const first = static_cast<const char*>(from);
+  return ask(stream, [to, copy = std::vector<char>(first, first + bytes)] {
+    std::memcpy(reinterpret_cast<void*>(to), copy.data(), copy.size());
+  });
+}
+Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Stream* stream) {
+  LOCKED;
+  if (!is_allocated(from, bytes)) return kInvalid;
+  return ask(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+}
+Result cuStreamCreate(Stream** stream, unsigned) {
+  LOCKED;
+  *stream = streams.emplace_back(new Stream);
+  return now();
+}
+Result cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
+  LOCKED;
+  return ask(stream, [of = event->stream, moment = event->moment] {
+    if (of != nullptr) drain(*of, moment);
+  });
+}
+Result cuStreamSynchronize(Stream* stream) {
+  LOCKED;
+  if (stream->captures) return kInCapture;
+  drain(*stream, stream->asked);
+  return now();
+}
+Result cuEventCreate(Event** event, unsigned) {
+  *event = new Event;
+  return now();
+}
+Result cuEventRecord(Event* event, Stream* stream) {
+  LOCKED;
+  if (stream->captures) return kInCapture;
+  *event = {stream, stream->asked};
+  return now();
+}
+Result cuEventSynchronize(Event* event) {
+  LOCKED;
+  if (event->stream != nullptr) drain(*event->stream, event->moment);
+  return now();
+}
+Result cuEventDestroy_v2(Event* event) {
+  delete event;
+  return kSuccess;
+}
+Result cuModuleLoadData(const void** module, const void* image) {
+  constexpr uint32_t kFatBinary = 0xba55ed50;  // what nvcc's images begin with
+  *module = image;
+  return *static_cast<const uint32_t*>(image) == kFatBinary ? kSuccess : kInvalidImage;
+}
+/// The one kernel that is known here, of src/device/simd/array.cu, from f32 to f32.
+Result cuModuleGetFunction(const char** function, void*, const char* name) {
+  *function = name;
+  return std::strstr(name, "array_copy_kernelIffEE") != nullptr ? kSuccess : kNotFound;
+}
+Result cuLaunchKernel(const void*, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned,
+                      unsigned, unsigned, Stream* stream, void** parameters, void**) {
+  LOCKED;
+  const auto copy = *static_cast<const ingot::GpuArrayCopy*>(parameters[0]);
+  if (y != 1 || z != 1 || int64_t{blocks} * threads * 4 < copy.n) return kInvalid;
+  return ask(stream, [copy] {
+    for (int64_t i = 0; i < copy.n; ++i)
+      static_cast<float*>(copy.to)[i] =
+          static_cast<const float*>(copy.from)[i] + (copy.accumulate ? static_cast<float*>(copy.to)[i] : 0);
+  });
+}
+Result cuStreamBeginCapture_v2(Stream* stream, int) {
+  LOCKED;
+  if (stream->captures) return kInCapture;
+  stream->captures = true;
+  return now();
+}
+Result cuStreamEndCapture(Stream* stream, Graph** graph) {
+  LOCKED;
+  if (!stream->captures) return kInCapture;
+  stream->captures = false;
+  *graph = new Graph{std::move(stream->captured)};
+  stream->captured.clear();
+  return now();
+}
+Result cuGraphInstantiateWithFlags(Graph** run, Graph* graph, unsigned long long) {
+  *run = new Graph(*graph);
+  return now();
+}
+#ifndef INGOT_FAKE_OLD_DRIVER
+Result cuGraphLaunch(Graph* run, Stream* stream) {
+  LOCKED;
+  for (const Work& work : run->work)
+    if (const Result failed = ask(stream, work); failed != kSuccess) return failed;
+  return now();
+}
+#endif
+Result cuGraphDestroy(Graph* graph) {
+  delete graph;
+  return kSuccess;
+}
+Result cuGraphExecDestroy(Graph* run) {
+  delete run;
+  return kSuccess;
+}
+Result cuGetErrorName(Result error, const char** name) {
+  *name = error == kOutOfMemory    ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == kNoDevice     ? "CUDA_ERROR_NO_DEVICE"
+          : error == kLaunchFailed ? "CUDA_ERROR_LAUNCH_FAILED"
+                                   : nullptr;
+  return *name != nullptr ? kSuccess : kInvalid;
+}
+Result cuGetErrorString(Result error, const char** text) {
+  *text = error == kLaunchFailed ? "unspecified launch failure" : nullptr;
+  return *text != nullptr ? kSuccess : kInvalid;
+}
+
+#ifndef INGOT_FAKE_COMPILED
+Result ingot_launch_host_code(Stream* stream, const ingot::GpuLaunch& launch,
+                              void (*run)(const char*, int64_t, int, void (*)(const void*), const void*)) {
+  LOCKED;
+  const size_t units = launch.argument_bytes / sizeof(std::max_align_t) + 1;
+  const auto arguments = std::make_shared<std::vector<std::max_align_t>>(units);
+  std::memcpy(arguments->data(), launch.arguments, launch.argument_bytes);
+  return ask(stream, [=, name = launch.name, grid = launch.grid, body = launch.body] {
+    if (state.good_launches >= 0 && state.launches >= state.good_launches) {
+      state.has_failed = true;
+      return;
+    }
+    ++state.launches;
+    run(name, grid.blocks, grid.threads, body, arguments->data());
+  });
+}
+#endif
+
+}  // extern "C"
