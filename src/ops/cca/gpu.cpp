@@ -12,6 +12,7 @@
 #include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/sequence/batch_layout.h"
+#include "ops/sequence/gpu_rotary.h"
 
 namespace ingot {
 namespace {
@@ -37,6 +38,7 @@ class Problem {
     GpuCca& a = args;
     CcaRows& p = a.rows;
     p = cca_rows(call);
+    p.rotary = on_gpu(p.rotary);
     a.count = call.in[kQkv].dim(0);
     const Tensor& grouped = call.in[kGrouped];
     a.taps = device_address<const float>(call.in[kDepthwise]);

@@ -7,18 +7,25 @@
 #include "ops/mla/gpu_mla.h"
 #include "ops/mla/mla.h"
 #include "ops/parameter_chunks.h"
+#include "ops/sequence/gpu_rotary.h"
 
 namespace ingot {
 namespace {
 
+template <class Rows>
+Rows on_gpu(Rows p) {
+  p.rotary = ingot::on_gpu(p.rotary);
+  return p;
+}
+
 void forward_latents(const OpCall& call) {
   INGOT_GPU_CALL(launch_mla_latents_forward)
-  ({}, mla_latents_forward_rows(call), call.in[mla_latents_slot::kDown].dim(0));
+  ({}, on_gpu(mla_latents_forward_rows(call)), call.in[mla_latents_slot::kDown].dim(0));
 }
 
 void backward_latents(const OpCall& call) {
   using namespace mla_latents_slot;
-  const MlaLatentRows p = mla_latents_backward_rows(call);
+  const MlaLatentRows p = on_gpu(mla_latents_backward_rows(call));
   const int64_t rows = call.in[kDown].dim(0), q = p.ranks[0], c = p.ranks[1];
   if (p.d_x != nullptr) INGOT_GPU_CALL(launch_mla_latents_backward)({}, p, rows);
   if (!call.d_in[kQWeight].wanted() && !call.d_in[kKvWeight].wanted()) return;
@@ -31,11 +38,11 @@ void backward_latents(const OpCall& call) {
 }
 
 void forward_pack(const OpCall& call) {
-  INGOT_GPU_CALL(launch_mla_pack_forward)({}, mla_pack_forward_rows(call), call.out[0].dim(0));
+  INGOT_GPU_CALL(launch_mla_pack_forward)({}, on_gpu(mla_pack_forward_rows(call)), call.out[0].dim(0));
 }
 
 void backward_pack(const OpCall& call) {
-  INGOT_GPU_CALL(launch_mla_pack_backward)({}, mla_pack_backward_rows(call), call.d_out[0].dim(0));
+  INGOT_GPU_CALL(launch_mla_pack_backward)({}, on_gpu(mla_pack_backward_rows(call)), call.d_out[0].dim(0));
 }
 
 constexpr GpuLaunches kLatents{refuse_mla_latents, forward_latents, backward_latents};

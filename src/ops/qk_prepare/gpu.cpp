@@ -1,33 +1,28 @@
 // qk_prepare's kernel for GPUs: from tensors to the launches of qk_prepare.cu.
 #include <tuple>
 
-#include "device/gpu/launcher.h"
 #include "ops/gpu_parameter_chunks.h"
 #include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
 #include "ops/qk_prepare/call.h"
 #include "ops/qk_prepare/gpu_qk_prepare.h"
 #include "ops/qk_prepare/qk_prepare.h"
+#include "ops/sequence/gpu_rotary.h"
 
 namespace ingot {
 namespace {
 
 using namespace qk_prepare_slot;
 
-QkPrepareRows on_gpu(QkPrepareRows p) {
-  const int64_t numbers = RotaryTable::kSteps * 2 * p.rotary.pairs;
-  p.rotary.coarse = gpu_constant(p.rotary.coarse, numbers);
-  p.rotary.fine = gpu_constant(p.rotary.fine, numbers);
-  return p;
-}
-
 void forward(const OpCall& call) {
-  INGOT_GPU_CALL(launch_qk_prepare_forward)
-  ({}, on_gpu(qk_prepare_forward_rows(call)), call.in[kPositions].dim(0));
+  QkPrepareRows p = qk_prepare_forward_rows(call);
+  p.rotary = on_gpu(p.rotary);
+  INGOT_GPU_CALL(launch_qk_prepare_forward)({}, p, call.in[kPositions].dim(0));
 }
 
 void backward(const OpCall& call) {
-  const QkPrepareRows p = on_gpu(qk_prepare_backward_rows(call));
+  QkPrepareRows p = qk_prepare_backward_rows(call);
+  p.rotary = on_gpu(p.rotary);
   const auto& a = call.attr<QkPrepareAttr>();
   const int64_t rows = call.in[kPositions].dim(0), width = a.weight_width(0) + a.weight_width(1);
   if (p.d_x != nullptr) INGOT_GPU_CALL(launch_qk_prepare_backward)({}, p, rows);
