@@ -4,7 +4,8 @@
 //   null  no memory: a dry run counts allocations and work (tensor/arena.h, CountingArena)
 //   sim   memory that host code cannot touch, as a GPU's. It proves on any machine that host code does not
 //         read what a device holds (sim/sim_device.h)
-//   cuda, hip   not built yet
+//   cuda  an NVIDIA GPU behind the driver's interface (cuda/cuda_device.h)
+//   hip   not built yet
 // docs/gpu.md says how far the way to a GPU is.
 #pragma once
 #include <atomic>
@@ -92,7 +93,8 @@ class Device {
   virtual DeviceGraph end_capture() { return {}; }
   /// Asks for the work of the graph in the compute stream. Its kernels read what their memory holds then;
   /// what else they use is as it was when it was captured. InternalError where an arena has given some of
-  /// that memory to something else since, or it was released.
+  /// that memory to something else since, or it was released, on a device that knows what its kernels touch
+  /// (sim).
   virtual void replay(const DeviceGraph& /*graph*/) {}
 
   virtual DeviceEvent record(StreamRole /*stream*/) { return {}; }

@@ -1,0 +1,202 @@
+// `ingot gpu` and scripts/gpu: a machine without a GPU, kernels that have not proven themselves, their proof
+// on a driver that is faked, and what a record may add to the source tree.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "ops/gpu_proof.h"
+#include "ops/gpu_registry.h"
+#include "support/fake_cuda.h"
+#include "support/support.h"
+#include "support/tiny_run.h"
+
+namespace ingot::test::gpu_command_emulated_test {
+
+const std::string kScript = INGOT_SOURCE_DIR "/scripts/gpu",
+                  kBuild = std::string("INGOT_BUILD=") + INGOT_BUILD_DIR,
+                  kNoLibrary = "INGOT_CUDA_LIBRARY=libcuda-which-nobody-has.so.1",
+                  kFaked = std::string("INGOT_CUDA_LIBRARY=") + kFakeCuda;
+
+bool has(const ProcessResult& r, const std::string& part) {
+  return r.output.find(part) != r.output.npos;
+}
+
+KernelProof proof_of(const std::string& kernel, const std::string& kind = "cuda") {
+  return {kernel, kernel_sources(kernel),    kind, "sm_90", "a GPU", "13.0",
+          "abc",  "2026-01-01 00:00:00 UTC", 3};
+}
+
+TEST(GpuProofs, AreOfTheseSourcesAndThisArchitecture) {
+  for (const std::string& op : ops_with_gpu_kernels()) EXPECT_EQ(kernel_sources(op).size(), 16u) << op;
+  EXPECT_NE(kernel_sources("linear"), kernel_sources("add"));
+  EXPECT_EQ(kernel_sources("permute"), kernel_sources("unpermute"));  // one text
+  EXPECT_EQ(kernel_sources("nothing"), "");
+  std::vector<KernelProof> proofs{proof_of("add"), proof_of("linear", "faked")};
+  EXPECT_TRUE(is_proven(proofs, "cuda", "add", "sm_90"));
+  EXPECT_FALSE(is_proven(proofs, "cuda", "add", "sm_80"));
+  EXPECT_FALSE(is_proven(proofs, "cuda", "linear", "sm_90"));
+  proofs[0].sources = "0123456789abcdef";
+  EXPECT_FALSE(is_proven(proofs, "cuda", "add", "sm_90"));
+  add_proofs(proofs, std::vector{proof_of("add"), proof_of("mix")});
+  EXPECT_EQ(proofs.size(), 3u);
+  EXPECT_TRUE(is_proven(proofs, "cuda", "add", "sm_90"));
+}
+
+TEST(GpuProofs, AreNotChangedByHand) {
+  const std::string text = write_proofs(std::vector{proof_of("add"), proof_of("mix")});
+  EXPECT_EQ(read_proofs(text, "f").size(), 2u);
+  EXPECT_EQ(write_proofs(read_proofs(text, "f")), text);
+  std::string changed = text;
+  changed.replace(changed.find("sm_90"), 5, "sm_80");
+  const std::string message = message_of([&] { read_proofs(changed, "list.json"); });
+  EXPECT_NE(message.find("'list.json': the proof of kernel 'add' on sm_80 was changed by hand"), message.npos)
+      << message;
+  EXPECT_NE(message_of([&] { read_proofs("[1]", "list.json"); }).find("no list of proofs"), message.npos);
+}
+
+/// The hash of a kernel in a copy of the sources.
+std::string hash_in(const std::string& source, const std::string& out, const std::string& kernel) {
+  const ProcessResult r = run_process({"/usr/bin/env", "cmake", "-DSOURCE=" + source, "-DOUTPUT=" + out, "-P",
+                                       INGOT_SOURCE_DIR "/cmake/IngotGpuProof.cmake"});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  const std::string text = read_text(out), before = "{\"" + kernel + "\", \"";
+  const size_t at = text.find(before);
+  return at == text.npos ? "" : text.substr(at + before.size(), 16);
+}
+
+TEST(GpuProofs, EndWithAChangeOfTheTextButNotOfAComment) {
+  namespace fs = std::filesystem;
+  const TempDir folder;
+  fs::create_directories(folder / "docs/gpu");
+  fs::create_directory(folder / "src");
+  fs::copy(INGOT_SOURCE_DIR "/docs/gpu/proven.json", folder / "docs/gpu/proven.json");
+  for (const char* part : {"base", "device", "ops"})
+    fs::copy(std::string(INGOT_SOURCE_DIR "/src/") + part, folder / ("src/" + std::string(part)),
+             fs::copy_options::recursive);
+  const auto now = [&](const char* kernel) { return hash_in(folder.path(), folder / "h.h", kernel); };
+  const std::string linear = now("linear"), add = now("add");
+  EXPECT_EQ(linear, kernel_sources("linear"));
+  const std::string file = folder / "src/device/gemm/product_block.h", text = read_text(file);
+  write_text(file, text + "// a comment\n");
+  EXPECT_EQ(now("linear"), linear);
+  write_text(file, text + "inline int other;\n");
+  EXPECT_NE(now("linear"), linear);
+  EXPECT_EQ(now("add"), add);
+}
+
+TEST(GpuCommand, SaysWhyThereIsNoGpuInSeconds) {
+  const TempDir folder;
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult script = run_process({kScript, "run", "--record", folder / "r"}, {kBuild, kNoLibrary});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(script.exit_code, 1);
+  EXPECT_TRUE(has(script, "no driver of an NVIDIA GPU") && has(script, "libcuda-which-nobody-has.so.1"))
+      << script.output;
+  EXPECT_FALSE(std::filesystem::exists(folder / "r"));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"gpu", "probe"}, {"gpu", "prove"}, {"run", "x.toml", "--device=cuda"}}) {
+    std::vector<std::string> command{INGOT_BINARY};
+    command.insert(command.end(), words.begin(), words.end());
+    if (words[0] == "run") {
+      write_text(folder / "text.txt", tiny_text(4000));
+      write_text(folder / "x.toml", base_recipe(folder.path(), 32, "kind = \"characters\""));
+      command[2] = folder / "x.toml";
+    }
+    const ProcessResult r = run_process(command, {kNoLibrary});
+    EXPECT_EQ(r.exit_code, 1) << r.output;
+    EXPECT_TRUE(has(r, "error: device 'cuda': no driver of an NVIDIA GPU") &&
+                has(r, "hint: leave --device out"))
+        << r.output;
+  }
+}
+
+TEST(GpuCommand, LabelGpuIsSkippedLoudly) {
+  const ProcessResult skipped = run_process({kScript, "test", INGOT_BUILD_DIR}, {kNoLibrary});
+  EXPECT_EQ(skipped.exit_code, 77) << skipped.output;
+  EXPECT_EQ(std::count(skipped.output.begin(), skipped.output.end(), '\n'), 1) << skipped.output;
+  int count = 0;
+  ASSERT_EQ(std::sscanf(skipped.output.c_str(),
+                        "SKIPPED: label gpu: %d tests were not run: device 'cuda': no driver", &count),
+            1)
+      << skipped.output;
+  EXPECT_GT(count, 30);
+  EXPECT_EQ(run_process({kScript, "test", INGOT_BUILD_DIR}, {kNoLibrary, "INGOT_REQUIRE_GPU=1"}).exit_code,
+            1);
+}
+
+TEST(GpuCommand, KernelsProveThemselvesBeforeTheyRun) {
+  const TempDir folder;
+  const std::vector<std::string> environment{kFaked, "INGOT_GPU_PROOFS=" + (folder / "own/proofs.json"),
+                                             "INGOT_LOG=warn"};
+  write_text(folder / "text.txt", tiny_text(4000));
+  write_text(folder / "x.toml", base_recipe(folder.path(), 32, "kind = \"characters\""));
+  const auto run = [&](const std::string& kernels) {
+    return run_process({INGOT_BINARY, "run", folder / "x.toml", "--device=cuda", "--kernels=" + kernels,
+                        "--phases.0.steps=1", "--run.folder=" + (folder / kernels)},
+                       environment);
+  };
+  const ProcessResult strict = run("strict");
+  EXPECT_EQ(strict.exit_code, 1) << strict.output;
+  EXPECT_TRUE(
+      has(strict,
+          "op 'embedding' has no kernel on device 'cuda' for this call (cuda: it has not proven itself on "
+          "this GPU: `") &&
+      has(strict, " gpu prove` lets it)"))
+      << strict.output;
+  EXPECT_EQ(run("any").exit_code, 0);  // on the host
+
+  const std::string record = folder / "record.jsonl";
+  const ProcessResult proof =
+      run_process({INGOT_BINARY, "gpu", "prove", "--filter=Add.Cases:Activation.Cases", "--record=" + record},
+                  environment);
+  EXPECT_EQ(proof.exit_code, 0) << proof.output;
+  EXPECT_TRUE(has(proof, "proven: add (") && has(proof, "proven: activation (") &&
+              has(proof, "not run: linear"))
+      << proof.output;
+  const ProcessResult probe = run_process({INGOT_BINARY, "gpu", "probe", "--json"}, environment);
+  const nlohmann::json facts = nlohmann::json::parse(probe.output);
+  EXPECT_EQ(facts.at("device"), "a faked GPU");
+  EXPECT_TRUE(facts.at("kernels").at("add").at("proven"));
+  EXPECT_FALSE(facts.at("kernels").at("linear").at("proven"));
+
+  const ProcessResult refused =
+      run_process({INGOT_BINARY, "gpu", "record", record, "--into=" + (folder / "docs")}, environment);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_TRUE(has(refused, "is of device 'faked' (a faked GPU), which is no GPU")) << refused.output;
+  for (int again = 0; again < 2; ++again) {
+    const ProcessResult added = run_process(
+        {INGOT_BINARY, "gpu", "record", record, "--any-device", "--into=" + (folder / "docs")}, environment);
+    EXPECT_EQ(added.exit_code, 0) << added.output;
+  }
+  EXPECT_EQ(read_proofs(read_text(folder / "docs/proven.json"), "").size(), 2u);
+  const nlohmann::json rows = nlohmann::json::parse(read_text(folder / "docs/rows.json"));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("parts")[0].at("part"), "ops");
+
+  std::string other = read_text(record);
+  KernelProof old = proof_of("add");
+  old.sources = "0123456789abcdef";
+  other += "{\"proof\": " + nlohmann::json::parse(write_proofs({&old, 1})).at("proofs")[0].dump() + "}\n";
+  write_text(record, other);
+  const ProcessResult stale = run_process(
+      {INGOT_BINARY, "gpu", "record", record, "--any-device", "--into=" + (folder / "docs")}, environment);
+  EXPECT_EQ(stale.exit_code, 1);
+  EXPECT_TRUE(has(stale, "of other sources (0123456789abcdef)")) << stale.output;
+}
+
+TEST(GpuCommand, ADryRunRecordsWhatItKnows) {
+  const TempDir folder;
+  const std::string record = folder / "record.jsonl";
+  const ProcessResult r =
+      run_process({kScript, "run", "--device=sim", "--record", record, "--minutes", "2", "models"}, {kBuild});
+  EXPECT_EQ(r.exit_code, 0) << r.output;
+  const std::string lines = read_text(record);
+  EXPECT_NE(lines.find("\"device_kind\":\"sim\""), lines.npos) << lines;
+  EXPECT_NE(lines.find("{\"part\": \"models\", "), lines.npos) << lines;
+}
+
+}  // namespace ingot::test::gpu_command_emulated_test
