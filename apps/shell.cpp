@@ -218,9 +218,9 @@ std::string manual_page(const CommandText& program) {
          ".TP\n.B INGOT_ISA\ngeneric, avx2 or avx512: the best instruction set to use.\n"
          ".TP\n.B INGOT_SIM\nordered, or async,SEED: when work of the simulated device runs, at once or "
          "late.\n"
-         ".TP\n.B INGOT_EMULATE\nSEED, or SEED,alone: the simulated device runs the kernels of GPUs, "
-         "emulated; "
-         "alone: and refuses what has none.\n"
+         ".TP\n.B INGOT_EMULATE\nSEED, SEED,alone, SEED,mma or SEED,alone,mma: the simulated device runs the "
+         "kernels of GPUs, emulated; "
+         "alone: and refuses what has none; mma: products of bf16 on tensor cores, too.\n"
          ".SH EXAMPLES\n.nf\n" +
          roff(program.footer) + "\n.fi\n";
 }

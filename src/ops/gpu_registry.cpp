@@ -37,8 +37,13 @@ namespace ingot {
   op(unpermute)
 // clang-format on
 
+/// Those that have kernels on tensor cores as well.
+#define INGOT_MMA_OPS(op) op(grouped_linear) op(head) op(linear) op(low_rank)
+
 #define INGOT_DECLARE_KERNEL(name) Kernel name##_gpu();
 INGOT_GPU_OPS(INGOT_DECLARE_KERNEL)
+#define INGOT_DECLARE_MMA_KERNEL(name) Kernel name##_mma_gpu();
+INGOT_MMA_OPS(INGOT_DECLARE_MMA_KERNEL)
 
 namespace {
 
@@ -52,17 +57,21 @@ bool lies_on(const OpCall& call, DeviceKind device) {
 
 std::vector<Kernel> on_each_device(const Kernel& emulated) {
   Kernel cuda = emulated;
-  cuda.device = DeviceKind::cuda;
+  cuda.device = DeviceKind::cuda, cuda.is_on = nullptr;
   return {emulated, cuda};
 }
 
 }  // namespace
 
 std::vector<Kernel> gpu_kernels(std::string_view op) {
+  std::vector<Kernel> kernels;
 #define INGOT_KERNEL_OF(name) \
-  if (op == #name) return on_each_device(name##_gpu());
+  if (op == #name) kernels = on_each_device(name##_gpu());
   INGOT_GPU_OPS(INGOT_KERNEL_OF)
-  return {};
+#define INGOT_MMA_KERNEL_OF(name) \
+  if (op == #name) kernels.push_back(name##_mma_gpu());
+  INGOT_MMA_OPS(INGOT_MMA_KERNEL_OF)
+  return kernels;
 }
 
 std::vector<std::string> ops_with_gpu_kernels() {
@@ -77,10 +86,14 @@ std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> ke
 }
 
 const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call) {
-  if (!lies_on(call, DeviceKind::cuda))
-    return emulation().on ? launches.refuse(call) : "emulated kernels run where INGOT_EMULATE is set";
-  if (const char* const reason = launches.refuse(call)) return reason;
-  return refuse_unproven(op.name);
+  if (lies_on(call, DeviceKind::cuda)) {
+    const char* const reason = launches.refuse(call);
+    return reason != nullptr ? reason : refuse_unproven(op.name);
+  }
+  const Emulation now = emulation();
+  return !now.on                       ? "emulated kernels run where INGOT_EMULATE is set"
+         : !launches.exact && !now.mma ? "tensor cores are emulated where INGOT_EMULATE says mma"
+                                       : launches.refuse(call);
 }
 
 void run_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction) {

@@ -1,6 +1,7 @@
 // The kernels of GPUs, by op. Each is a file *.cu in its op's folder, which a GPU runs (device/cuda), or the
 // emulator on the simulated device (device/gpu/emulator.h), and gpu.cpp, from tensors to its launches. They
-// are exact: they have the CPU's bits. On a GPU a kernel runs where it has proven that (ops/gpu_proof.h).
+// are exact, that is, have the CPU's bits, but for those on tensor cores, which are emulated alone so far. On
+// a GPU a kernel runs where it has proven that (ops/gpu_proof.h).
 #pragma once
 #include <string>
 #include <string_view>
@@ -28,7 +29,14 @@ struct GpuLaunches {
   void (*backward_input)(const OpCall&) = nullptr;
   void (*backward_weight)(const OpCall&) = nullptr;
   ReadableFormats formats = {};
+  bool exact = true;
 };
+/// Of products on tensor cores (device/gemm/mma_block.h) by a weight, the input of that number.
+constexpr GpuLaunches on_tensor_cores(GpuLaunches launches, uint32_t weight) {
+  launches.formats.rounded = slot_bit(weight);
+  launches.exact = false;
+  return launches;
+}
 
 /// Why the kernel does not take a call; nullptr: it does.
 const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call);
@@ -36,10 +44,15 @@ const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCal
 /// the simulated device, or now where its tensors are on the host, as tests have them.
 void run_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction);
 
-/// For gpu.cpp: a kernel of the CUDA name, for the simulated device; gpu_kernels() makes it one of CUDA too.
+/// For gpu.cpp: a kernel of the CUDA name, for the simulated device, emulated where emulation() says so.
+/// gpu_kernels() makes an exact one a kernel of CUDA too.
 template <const Op& (*kOp)(), const GpuLaunches& kLaunches>
 Kernel emulated_kernel() {
-  Kernel k{.name = "cuda", .formats = kLaunches.formats, .device = DeviceKind::sim, .exact = true};
+  Kernel k{.name = kLaunches.exact ? "cuda" : "cuda_mma",
+           .formats = kLaunches.formats,
+           .device = DeviceKind::sim,
+           .exact = kLaunches.exact};
+  k.is_on = [] { return emulation().on && (kLaunches.exact || emulation().mma); };
   k.refuse = [](const OpCall& call) { return refuse_on_gpu(kOp(), kLaunches, call); };
   k.forward = [](const OpCall& call) { run_on_gpu(kOp(), kLaunches, call, Direction::forward); };
   if (kLaunches.backward_input != nullptr)

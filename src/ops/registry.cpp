@@ -85,7 +85,8 @@ std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind de
     for (const Kernel& k : op->kernels) {
       if (k.device == DeviceKind::cpu) text += fmt::format(",{}", k.name);
       // A device's exact kernels are as good as the CPU's: runs move between the two.
-      if (k.device != DeviceKind::cpu && k.device == device && !k.exact)
+      const bool is_on = k.is_on == nullptr || k.is_on();
+      if (k.device != DeviceKind::cpu && k.device == device && !k.exact && is_on)
         text += fmt::format(",{} on {}", k.name, name_of(device));
     }
     text += ';';

@@ -124,7 +124,8 @@ struct Kernel {
   void (*backward_weight)(const OpCall&);  ///< nullptr if no input is InputKind::weight
   ReadableFormats formats = {};            ///< the reference reads every weight in every format
   DeviceKind device = DeviceKind::cpu;
-  bool exact = true;  ///< on another device than the CPU: it has the CPU's bits
+  bool exact = true;          ///< on another device than the CPU: it has the CPU's bits
+  bool (*is_on)() = nullptr;  ///< false: it refuses every call of the process now; nullptr: true
 };
 
 /// What the backward passes read: slot_bit(i) in a mask says that input (or output) i is read.

@@ -107,12 +107,14 @@ TEST(Linear, Cases) {
   for (const auto& [rows, n_in, n_out] :
        {std::tuple<int64_t, int64_t, int64_t>{5, 7, 3}, {0, 4, 6}, {1, 1, 1}, {67, 130, 49}, {200, 96, 64}})
     for (const Stored& weights : kStored)
-      for (const bool bias : {false, true}) {
+      for (const auto& [bias, out] :
+           {std::pair{false, weights.type}, {true, weights.type}, {true, DType::f32}}) {
         const DType type = weights.type;
         OpCase c;
-        c.name = fmt::format("linear {}x{}->{} {} bias={}", rows, n_in, n_out, weights.name(), bias);
+        c.name = fmt::format("linear {}x{}->{} {} bias={} {}", rows, n_in, n_out, weights.name(), bias,
+                             name_of(out));
         c.op = &linear_op();
-        c.attr = AttrBox(LinearAttr{type});
+        c.attr = AttrBox(LinearAttr{out});
         c.attr_double = AttrBox(LinearAttr{DType::f64});
         c.inputs = {{.meta = {Shape{rows, n_in}, type}, .row_indexed = true},
                     {.meta = {Shape{n_out, n_in}, type, weights.format}, .scale = 0.3},

@@ -341,6 +341,23 @@ void check_rest(const OpCase& c) {
     }
 }
 
+/// The first rows alone have the bits that they have among all, those of `all`.
+void check_first_rows(const OpCase& c, Run& all, const Kernel* kernel) {
+  int64_t rows = 0;
+  for (const CaseInput& i : c.inputs)
+    if (i.present && i.row_indexed) rows = i.meta.shape[0];
+  for (const int64_t part : {int64_t{1}, rows / 2 + 1, rows - 1}) {
+    if (part < 0 || part > rows) continue;
+    Run some(c, false, part, kernel);
+    some.forward();
+    for (size_t o = 0; o < some.out().size(); ++o)
+      if (c.output_row_indexed[o])
+        expect_same_bits(
+            all.out()[o], some.out()[o], some.out()[o].bytes(),
+            fmt::format("{}: first {} rows alone, output {}", c.name, part, c.op->outputs[o].name));
+  }
+}
+
 void check_invariance(const OpCase& c) {
   Run base(c, false);
   if (c.op->kernels.size() < 2 || base.kernel().refuse(base.full_call()) != nullptr) return;
@@ -363,20 +380,7 @@ void check_invariance(const OpCase& c) {
     expect_same_run(base, other, fmt::format("{}: instruction set {}", c.name, isa_name(isa)));
   }
   force_isa(best);
-  if (c.output_row_indexed.empty()) return;
-  int64_t rows = 0;
-  for (const CaseInput& i : c.inputs)
-    if (i.present && i.row_indexed) rows = i.meta.shape[0];
-  for (const int64_t part : {int64_t{1}, rows / 2 + 1, rows - 1}) {
-    if (part < 0 || part > rows) continue;
-    Run some(c, false, part);
-    some.forward();
-    for (size_t o = 0; o < some.out().size(); ++o)
-      if (c.output_row_indexed[o])
-        expect_same_bits(
-            base.out()[o], some.out()[o], some.out()[o].bytes(),
-            fmt::format("{}: first {} rows alone, output {}", c.name, part, c.op->outputs[o].name));
-  }
+  if (!c.output_row_indexed.empty()) check_first_rows(c, base, nullptr);
 }
 
 /// Which kernels of GPUs the process compares with the CPU's, doing nothing else: "emulated" or "cuda".
@@ -400,6 +404,65 @@ int failures_so_far() {
   return failed;
 }
 
+/// Results of f32 are within 2^-14 sqrt(k) of the reference, of bf16 within 2^-8, where 1 is the largest of
+/// the reference's row; k: at most the largest extent of an input. A case that states more has operands that
+/// are rounded and cancel, and means the largest of all. Integers are equal.
+void expect_near_rows(const Tensor& found, const Tensor& expected, int64_t k, double of_case,
+                      const std::string& what) {
+  if (!is_floating(found.dtype())) return expect_same_bits(found, expected, found.bytes(), what);
+  const double tolerance =
+      found.dtype() == DType::bf16 ? std::ldexp(1, -8) : std::ldexp(std::sqrt(static_cast<double>(k)), -14);
+  if (of_case > tolerance) return expect_close(found, expected, of_case, what);
+  const Array a = reference::load(found), b = reference::load(expected);
+  const auto width = static_cast<size_t>(found.shape()[-1]);
+  for (size_t row = 0; row < b.size(); row += width) {
+    double scale = 0, worst = 0;
+    for (size_t i = row; i < row + width; ++i) {
+      ASSERT_TRUE(std::isfinite(a[i])) << what << " element " << i;
+      scale = std::max(scale, std::abs(b[i]));
+      worst = std::max(worst, std::abs(a[i] - b[i]));
+    }
+    ASSERT_LE(worst, tolerance * scale) << what << ": row " << row / width;
+  }
+}
+
+/// A kernel without the CPU's bits.
+void check_rounding(const OpCase& c, const Kernel& kernel) {
+  if (kernel.refuse(Run(c, false).full_call()) != nullptr) return;
+  int64_t k = 1;
+  for (const CaseInput& i : c.inputs)
+    for (int d = 0; d < i.meta.shape.rank(); ++d) k = std::max(k, i.meta.shape[d]);
+  for (const bool accumulate : {false, true}) {
+    Run exact(c, true), first(c, false, -1, &kernel);
+    exact.forward(), exact.backward();
+    for (const uint64_t seed : {1, 2, 3}) {
+      set_emulation({.on = true, .seed = seed, .mma = true});
+      Run other(c, false, -1, &kernel);
+      Run& run = seed == 1 ? first : other;
+      run.forward(), run.backward(0.25, accumulate);
+      const std::string what = fmt::format("{}: kernel {} emulated, seed {}, accumulate {}", c.name,
+                                           kernel.name, seed, accumulate);
+      EXPECT_TRUE(run.is_within_bounds()) << what << ": a store beyond the end of a tensor";
+      if (seed != 1) expect_same_run(first, other, what);
+    }
+    for (size_t o = 0; o < first.out().size(); ++o)
+      expect_near_rows(first.out()[o], exact.out()[o], k, c.value_tolerance,
+                       c.name + " output " + c.op->outputs[o].name);
+    for (size_t i = 0; i < c.inputs.size(); ++i) {
+      if (!first.d_in()[i].wanted()) continue;
+      const Tensor& expected = exact.d_in()[i].tensor;
+      if (accumulate) {
+        Array sums = reference::load(expected);
+        for (double& x : sums) x += 0.25;
+        reference::store(expected, sums);
+      }
+      expect_near_rows(first.d_in()[i].tensor, expected, k, c.gradient_tolerance,
+                       c.name + " gradient of " + c.op->inputs[i].name);
+    }
+    if (!accumulate && !c.output_row_indexed.empty()) check_first_rows(c, first, &kernel);
+  }
+}
+
 /// Emulated with three seeds, or on the GPU.
 void check_gpu_kernels(const OpCase& c, DeviceKind device) {
   EXPECT_TRUE(std::any_of(c.op->kernels.begin(), c.op->kernels.end(),
@@ -411,6 +474,12 @@ void check_gpu_kernels(const OpCase& c, DeviceKind device) {
   set_kernels("unproven");
   for (const Kernel& kernel : c.op->kernels) {
     if (kernel.device != device) continue;
+    if (!kernel.exact) {
+      set_emulation({.on = true, .mma = true});
+      check_rounding(c, kernel);
+      set_emulation({});
+      continue;
+    }
     for (const uint64_t seed : is_emulated ? std::vector<uint64_t>{1, 2, 3} : std::vector<uint64_t>{0}) {
       if (is_emulated) set_emulation({true, seed});
       for (const bool accumulate : {false, true}) {

@@ -9,6 +9,8 @@
 //               independent) for the first rows alone
 // Empty and odd sizes are cases like any other. With INGOT_OP_CHECK=emulated it compares the op's kernels for
 // GPUs, emulated with three seeds, with the CPU's bits instead: the label `emulated` runs the same tests so.
+// Those without the CPU's bits (tensor cores) are compared with the reference in double, and their bits with
+// each other's: of every seed, and of the first rows alone.
 #pragma once
 #include <functional>
 #include <string>

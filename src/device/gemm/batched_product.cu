@@ -7,7 +7,7 @@ namespace {
 /// That of the matrices number `e`.
 INGOT_INLINE GpuProduct product_of(const GpuBatchedProduct& batch, int64_t e) {
   GpuProduct p = batch.first;
-  p.a += e * batch.a_stride, p.b += e * batch.b_stride, p.c += e * batch.c_stride;
+  advance(p, e * batch.a_stride, e * batch.b_stride, e * batch.c_stride);
   return p;
 }
 
@@ -15,7 +15,7 @@ INGOT_KERNEL(kProductThreads)
 batched_product_kernel(const GpuBatchedProduct batch) {
   INGOT_SHARED(ProductTile, a);
   INGOT_SHARED(ProductTile, b);
-  const int64_t blocks = (batch.first.m + kTile - 1) / kTile * column_blocks(batch.first);
+  const int64_t blocks = blocks_of<kTile>(batch.first);
   product_block(product_of(batch, block_index() / blocks), block_index() % blocks, a, b);
 }
 
@@ -42,7 +42,7 @@ INGOT_KERNEL(kProductThreads)
 symmetric_product_kernel(const GpuSymmetricProduct s) {
   INGOT_SHARED(ProductTile, a);
   INGOT_SHARED(ProductTile, b);
-  const auto side = static_cast<unsigned>(column_blocks(s.of.first));
+  const auto side = static_cast<unsigned>(tiles_of<kTile>(s.of.first.n));
   const unsigned blocks = side * (side + 1) / 2, e = block_index() / blocks;
   unsigned row = 0, column = block_index() % blocks;
   while (column > row) column -= ++row;
@@ -71,12 +71,12 @@ symmetric_product_kernel(const GpuSymmetricProduct s) {
 }  // namespace
 
 void launch_batched_product(GpuStream stream, const GpuBatchedProduct& b) {
-  const int64_t blocks = (b.first.m + kTile - 1) / kTile * ((b.first.n + kTile - 1) / kTile);
-  launch("batched_product", batched_product_kernel, {b.batch * blocks, kProductThreads}, stream, b);
+  launch("batched_product", batched_product_kernel, {b.batch * blocks_of<kTile>(b.first), kProductThreads},
+         stream, b);
 }
 
 void launch_symmetric_product(GpuStream stream, const GpuSymmetricProduct& s) {
-  const int64_t side = (s.of.first.m + kTile - 1) / kTile;
+  const int64_t side = tiles_of<kTile>(s.of.first.m);
   launch("symmetric_product", symmetric_product_kernel,
          {s.of.batch * (side * (side + 1) / 2), kProductThreads}, stream, s);
 }

@@ -1,37 +1,75 @@
-// The exact product on a GPU, f32: C = A B (+ C) (+ bias), where each output is one chain of fused
-// multiply-adds over ascending k, from 0 or from C, and then the bias (docs/numerics.md, rule 2). Plain.
+// Products on a GPU, C = A B (+ C) (+ bias): exact ones of f32, and those of bf16 on tensor cores. Plain.
 #pragma once
+#include "base/dtype.h"
+#include "device/gpu/anywhere.h"
 #include "device/gpu/launch.h"
 
 namespace ingot {
 
 /// Element (i, k) of A is a[i * a_row + k * a_k], element (k, j) of B is b[k * b_k + j * b_column].
-struct GpuProduct {
+struct GpuProductShape {
   int64_t m = 0, n = 0, k = 0;
-  const float* a = nullptr;
-  int64_t a_row = 0, a_k = 1;
-  const float* b = nullptr;
-  int64_t b_k = 0, b_column = 1;
-  float* c = nullptr;  ///< [m, n], rows c_row apart
-  int64_t c_row = 0;
+  int64_t a_row = 0, a_k = 1, b_k = 0, b_column = 1;
+  int64_t c_row = 0;            ///< from row to row of C, [m, n]
   const float* bias = nullptr;  ///< [n], or none
   bool accumulate = false;
 };
+
+/// Each output is one chain of fused multiply-adds over ascending k, from 0 or from C, and then the bias: the
+/// CPU's bits (docs/numerics.md, rule 2).
+struct GpuProduct : GpuProductShape {
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* c = nullptr;
+};
 INGOT_GPU_KERNEL(void, launch_product, (GpuStream stream, const GpuProduct& product));
+
+/// What tensor cores multiply: bf16; f32 that is read as its rounding to bf16; or f32 as the sum of two bf16,
+/// its rounding and that of what is left (A alone).
+enum class MmaOperand { bf16, rounded, split };
+
+/// Each output is one accumulator over ascending k from 0, in instructions of 16 of k (of a split A for each
+/// 16 the roundings, then what is left); then C is added, then the bias, and the result rounded once. It
+/// follows from its row of A, its column of B and k alone (docs/numerics.md, "On tensor cores"). Of a_row and
+/// a_k one is 1, and of b_k and b_column.
+struct GpuMmaProduct : GpuProductShape {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  MmaOperand a_is = MmaOperand::bf16, b_is = MmaOperand::bf16;
+  DType c_type = DType::f32;  ///< or bf16
+};
+INGOT_GPU_KERNEL(void, launch_mma_product, (GpuStream stream, const GpuMmaProduct& product));
+
+/// Moves the operands so many elements on.
+INGOT_ANYWHERE void advance(GpuProduct& p, int64_t a, int64_t b, int64_t c) {
+  p.a += a, p.b += b, p.c += c;
+}
+INGOT_ANYWHERE void advance(GpuMmaProduct& p, int64_t a, int64_t b, int64_t c) {
+  const auto bytes = [](MmaOperand is) { return is == MmaOperand::bf16 ? 2 : 4; };
+  p.a = static_cast<const char*>(p.a) + a * bytes(p.a_is);
+  p.b = static_cast<const char*>(p.b) + b * bytes(p.b_is);
+  p.c = static_cast<char*>(p.c) + c * (p.c_type == DType::bf16 ? 2 : 4);
+}
 
 /// Products of groups of rows, e of the rows offsets[e] .. offsets[e + 1] (on the device), each at most the
 /// whole's; rows from offsets[groups] on are neither read nor written.
-struct GpuGroupedProduct {
-  GpuProduct product;
+template <class Product>
+struct GpuGroupedProductOf {
+  Product product;
   const int32_t* offsets = nullptr;  ///< [groups + 1], ascending, from 0
   int64_t groups = 0, stride = 0;
 };
+using GpuGroupedProduct = GpuGroupedProductOf<GpuProduct>;
+using GpuGroupedMmaProduct = GpuGroupedProductOf<GpuMmaProduct>;
 /// C[r] = A[r] B_e for the rows r of group e: product.m counts the rows that there may be, and B's are
 /// `stride` apart.
 INGOT_GPU_KERNEL(void, launch_grouped_rows, (GpuStream stream, const GpuGroupedProduct& product));
+INGOT_GPU_KERNEL(void, launch_grouped_mma_rows, (GpuStream stream, const GpuGroupedMmaProduct& product));
 /// C_e = the sum over the rows r of group e of A's column r by B's row r: product.k is not looked at, and C's
 /// are `stride` apart. A group without rows gets 0, or keeps C.
 INGOT_GPU_KERNEL(void, launch_grouped_depth, (GpuStream stream, const GpuGroupedProduct& product));
+INGOT_GPU_KERNEL(void, launch_grouped_mma_depth, (GpuStream stream, const GpuGroupedMmaProduct& product));
 
 /// Products of `batch` matrices each, whose elements are so far apart; `first` is that of the first ones.
 struct GpuBatchedProduct {
@@ -52,7 +90,8 @@ INGOT_GPU_KERNEL(void, launch_symmetric_product, (GpuStream stream, const GpuSym
 
 /// to[j] (+)= the sum over rows of x[r * stride + j]: chunks of `chunk` rows, then their sums in order.
 struct GpuColumnSums {
-  const float* x = nullptr;
+  const void* x = nullptr;
+  DType x_type = DType::f32;  ///< or bf16
   int64_t rows = 0, columns = 0, stride = 0, chunk = 1;
   float* to = nullptr;
   bool accumulate = false;

@@ -1,8 +1,7 @@
 // One block's work on the exact product on a GPU: 64 x 64 outputs, 16 outputs a thread, 16 of k at a time
 // through shared memory. No output's chain is cut. For *.cu.
 #pragma once
-#include "device/gemm/gpu_product.h"
-#include "device/gpu/rt.h"
+#include "device/gemm/product_tiles.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -23,11 +22,6 @@ INGOT_INLINE void load_tile(ProductTile& tile, const float* from, int64_t row, i
     const int i = column == 1 ? e / kStepK : e % kTile, kk = column == 1 ? e % kStepK : e / kTile;
     if (first + i < count && k + kk < depth) tile.x[kk][i] = from[(first + i) * row + (k + kk) * column];
   }
-}
-
-/// Blocks of outputs beside each other.
-INGOT_DEVICE_CODE inline int64_t column_blocks(const GpuProduct& p) {
-  return (p.n + kTile - 1) / kTile;
 }
 
 /// The thread's outputs of the 64 x 64 from (first_row, first_column) on, as sums; every thread of the block
@@ -63,7 +57,8 @@ INGOT_INLINE void product_sums(const GpuProduct& p, int64_t first_row, int64_t f
 
 /// Output block number `block` of those that lie row by row; every thread of the block comes here.
 INGOT_INLINE void product_block(const GpuProduct& p, int64_t block, ProductTile& a, ProductTile& b) {
-  const int64_t first_row = block / column_blocks(p) * kTile, first_column = block % column_blocks(p) * kTile;
+  const int64_t columns = tiles_of<kTile>(p.n);
+  const int64_t first_row = block / columns * kTile, first_column = block % columns * kTile;
   const int thread_row = static_cast<int>(thread_index()) / kSide,
             thread_column = static_cast<int>(thread_index()) % kSide;
   float sum[kEach][kEach];
@@ -73,7 +68,7 @@ INGOT_INLINE void product_block(const GpuProduct& p, int64_t block, ProductTile&
   for (int c = 0; c < kEach; ++c) {
     const int64_t i = first_row + thread_row + r * kSide, j = first_column + thread_column + c * kSide;
     if (i >= p.m || j >= p.n) continue;
-    p.c[i * p.c_row + j] = p.bias != nullptr ? add_rn(sum[r][c], p.bias[j]) : sum[r][c];
+    p.c[i * p.c_row + j] = with_bias(p, sum[r][c], j);
   }
 }
 

@@ -60,8 +60,7 @@ struct Fibre {
 #endif
   Meeting meeting;
   bool has_ended = false;
-  uint32_t value = 0;  ///< what it gives to the others, then what it gets
-  unsigned mask = 0;
+  void* brought = nullptr;  ///< to the meeting
 };
 
 /// The stacks of all fibres of a host's thread, with a page between two that nothing may touch.
@@ -102,7 +101,9 @@ class Launch {
 
   const emulator::Position& position() const { return position_; }
 
-  void meet(unsigned group, const std::source_location& where) {
+  /// Without work it is a barrier of the block.
+  void meet(unsigned group, const std::source_location& where, void* own = nullptr,
+            emulator::TogetherWork work = nullptr) {
     Fibre& self = fibres_[current_];
     const unsigned first = current_ / group * group,
                    end = std::min(first + group, static_cast<unsigned>(fibres_.size()));
@@ -112,9 +113,13 @@ class Launch {
         fail(fmt::format("thread {} waits at {}, thread {} of its group at {}", current_, text_of(where), i,
                          text_of(other.where)));
     }
+    if (work != nullptr && end - first < group)
+      fail(fmt::format("thread {} at {} has a group of {}, not {}", current_, text_of(where), end - first,
+                       group));
     self.meeting = {group, where};
+    self.brought = own;
     // A block counts its threads; the members of a smaller group look at each other.
-    const bool is_block = group == fibres_.size();
+    const bool is_block = work == nullptr;
     const bool all_are_here = is_block
                                   ? ++in_barrier_ == group
                                   : std::all_of(fibres_.begin() + first, fibres_.begin() + end,
@@ -123,20 +128,13 @@ class Launch {
     if (is_block)
       in_barrier_ = 0;
     else
-      give(first, end, group);
+      do_together(first, end, work);
     for (unsigned i = first; i < end; ++i) {
       fibres_[i].meeting = {};
       if (i != current_) runnable_.push_back(i);
     }
     runnable_.push_back(current_);
     leave_fibre();
-  }
-
-  uint32_t exchange(uint32_t value, unsigned mask, unsigned group, const std::source_location& where) {
-    Fibre& self = fibres_[current_];
-    self.value = value, self.mask = mask;
-    meet(group, where);
-    return self.value;
   }
 
   void* shared_memory(const void* key, size_t bytes) {
@@ -167,10 +165,10 @@ class Launch {
                        where.line());
   }
 
-  void give(unsigned first, unsigned end, unsigned group) {
-    uint32_t values[32];
-    for (unsigned i = first; i < end; ++i) values[i - first] = fibres_[i].value;
-    for (unsigned i = first; i < end; ++i) fibres_[i].value = values[(i - first) ^ (fibres_[i].mask % group)];
+  void do_together(unsigned first, unsigned end, emulator::TogetherWork work) {
+    void* brought[32];
+    for (unsigned i = first; i < end; ++i) brought[i - first] = fibres_[i].brought;
+    work(brought, end - first);
   }
 
   void run_block(unsigned block) {
@@ -303,10 +301,13 @@ Emulation emulation_of(const std::string& text) {
   Emulation emulation{.on = true};
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, emulation.seed);
-  emulation.alone = std::string_view(at, end) == ",alone";
-  if (error == std::errc() && (at == end || emulation.alone)) return emulation;
-  throw Error(fmt::format("INGOT_EMULATE is '{}', expected SEED or SEED,alone", text),
-              "for example INGOT_EMULATE=1");
+  const std::string_view rest(at, end);
+  emulation.alone = rest == ",alone" || rest == ",alone,mma";
+  emulation.mma = rest == ",mma" || rest == ",alone,mma";
+  if (error == std::errc() && (rest.empty() || emulation.alone || emulation.mma)) return emulation;
+  throw Error(
+      fmt::format("INGOT_EMULATE is '{}', expected SEED; SEED,alone; SEED,mma or SEED,alone,mma", text),
+      "for example INGOT_EMULATE=1");
 }
 
 void set_emulation(const Emulation& emulation) {
@@ -347,8 +348,27 @@ void meet_block(const std::source_location& where) {
   running->meet(running->position().block_size, where);
 }
 
+void together(void* own, unsigned group, TogetherWork work, const std::source_location& where) {
+  running->meet(group, where, own, work);
+}
+
 uint32_t exchange(uint32_t value, unsigned mask, unsigned group, const std::source_location& where) {
-  return running->exchange(value, mask, group, where);
+  struct Exchange {
+    uint32_t value;
+    unsigned mask;
+  } own{value, mask};
+  together(
+      &own, group,
+      [](void* const* brought, unsigned threads) {
+        uint32_t values[32];
+        for (unsigned i = 0; i < threads; ++i) values[i] = static_cast<Exchange*>(brought[i])->value;
+        for (unsigned i = 0; i < threads; ++i) {
+          auto* const to = static_cast<Exchange*>(brought[i]);
+          to->value = values[i ^ to->mask % threads];
+        }
+      },
+      where);
+  return own.value;
 }
 
 void* shared_memory(const void* key, size_t bytes) {

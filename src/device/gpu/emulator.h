@@ -16,13 +16,14 @@
 namespace ingot {
 
 /// Whether the simulated device takes the GPU's kernels, emulated, before the CPU's (ops/gpu_registry.h), and
-/// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed or
-/// "SEED,alone", or off where it is not set.
+/// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed,
+/// "SEED,alone", "SEED,mma" or "SEED,alone,mma", or off where it is not set.
 struct Emulation {
   bool on = false;
   uint64_t seed = 0;
-  bool alone =
-      false;  ///< the policy strict takes no other kernel there, as on a GPU, which runs no host code
+  /// The policy strict takes no other kernel there, as on a GPU, which runs no host code.
+  bool alone = false;
+  bool mma = false;  ///< products of bf16 on tensor cores, too, which do not have the CPU's bits
 };
 Emulation emulation();
 /// What a text of INGOT_EMULATE says. Error for another.
@@ -47,6 +48,10 @@ void meet_block(const std::source_location& where);
 /// Meets the threads of an aligned group of so many, a power of two up to 32; returns the value of the one
 /// whose number in the group differs from one's own in the bits of the mask.
 uint32_t exchange(uint32_t value, unsigned mask, unsigned group, const std::source_location& where);
+/// What threads that meet do together: of what each of them has brought, in the order of their numbers.
+using TogetherWork = void (*)(void* const* brought, unsigned threads);
+/// Meets the threads of an aligned group of so many; the last to come does the work before any continues.
+void together(void* own, unsigned group, TogetherWork work, const std::source_location& where);
 /// The block's shared memory of this key, which is NaN when the block first asks for it.
 void* shared_memory(const void* key, size_t bytes);
 /// An InternalError of the running thread if the address is not a multiple of `bytes`.

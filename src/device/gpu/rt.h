@@ -18,6 +18,8 @@
 //   shuffle_xor<kGroup>(x, mask)   the value of the thread whose number differs in these bits; every thread
 //                                  of an aligned group of kGroup (at most 32) comes here
 //   load4, store4                  16 bytes, or 8 of bf16, at a multiple of their size
+//   mma_16x8x16(sums, a, b)        a tensor core's instruction (HIP: mma_16x16x16), of which mma.h makes
+//                                  products
 //   raise_to(&y, x)                y = the larger, by threads of any block in any order; passes over NaN
 //   add_rn, mul_rn, fma_rn, ...    one rounding each, whatever the compiler's flags
 #pragma once

@@ -53,6 +53,14 @@ INGOT_INLINE void store4(uint16_t* to, const uint16_t (&from)[4]) {
   *reinterpret_cast<ushort4*>(to) = {from[0], from[1], from[2], from[3]};
 }
 
+INGOT_INLINE void mma_16x8x16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 INGOT_INLINE void raise_to(float* to, float x) {
   if (x != x) return;
   const int bits = __float_as_int(x);

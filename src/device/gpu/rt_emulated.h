@@ -5,6 +5,7 @@
 #include <source_location>
 #include <tuple>
 
+#include "device/gpu/emulated_mma.h"
 #include "device/gpu/emulator.h"
 #include "device/gpu/launcher.h"
 
@@ -65,6 +66,12 @@ inline void store4(uint16_t* to, const uint16_t (&from)[4],
                    const std::source_location& where = std::source_location::current()) {
   emulator::require_aligned(to, sizeof(from), where);
   std::memcpy(to, from, sizeof(from));
+}
+
+inline void mma_16x8x16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                        const std::source_location& where = std::source_location::current()) {
+  emulator::Mma own{sums, a, b};
+  emulator::together(&own, 32, emulator::multiply, where);
 }
 
 INGOT_INLINE void raise_to(float* to, float x) {

@@ -79,6 +79,16 @@ INGOT_INLINE void store4(uint16_t* to, const uint16_t (&from)[4]) {
   *reinterpret_cast<FourHalves*>(to) = {{from[0], from[1], from[2], from[3]}};
 }
 
+typedef short MfmaOperand __attribute__((ext_vector_type(4)));
+typedef float MfmaSums __attribute__((ext_vector_type(4)));
+INGOT_INLINE void mma_16x16x16(float (&sums)[4], const uint32_t (&a)[2], const uint32_t (&b)[2]) {
+  MfmaSums sum{sums[0], sums[1], sums[2], sums[3]};
+  sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(MfmaOperand, a),
+                                                  __builtin_bit_cast(MfmaOperand, b), sum, 0, 0, 0);
+  INGOT_UNROLL
+  for (int i = 0; i < 4; ++i) sums[i] = sum[i];
+}
+
 INGOT_INLINE void raise_to(float* to, float x) {
   if (x != x) return;
   const int bits = __builtin_bit_cast(int, x);

@@ -1,9 +1,7 @@
-// head's kernel for GPUs, f32 and every id allowed: products of chunks of rows, and the launches of head.cu
-// between them.
-#include "device/gemm/gpu_product.h"
+// head's kernels for GPUs where every id is allowed, exact ones of f32 and those of bf16 on tensor cores:
+// products of chunks of rows, and the launches of head.cu between them.
 #include "device/simd/gpu_array.h"
-#include "ops/common.h"
-#include "ops/gpu_registry.h"
+#include "ops/gpu_product_operands.h"
 #include "ops/head/call.h"
 #include "ops/head/gpu_head.h"
 #include "ops/head/head.h"
@@ -19,6 +17,7 @@ T* at(const Tensor& t, int64_t element) {
 }
 
 /// Logits of `count` rows of the call, and what becomes of them.
+template <class Product>
 struct Chunk {
   const OpCall& call;
   int64_t first, count;
@@ -27,14 +26,16 @@ struct Chunk {
 
   int64_t vocabulary() const { return call.in[weight].dim(0); }
   int64_t width() const { return call.in[weight].dim(1); }
+  Tensor rows_of(const Tensor& t) const { return t.slice(first, first + count); }
+  /// As operands.
+  Tensor floats(void* rows) const { return {rows, {count, vocabulary()}, DType::f32}; }
 
   void form_logits() const {
-    GpuProduct p;
+    Product p;
+    set_operands(p, rows_of(call.in[x]), call.in[weight], floats(logits));
     p.m = count, p.n = vocabulary(), p.k = width();
-    p.a = device_address<const float>(call.in[x]) + first * p.k, p.a_row = p.k;
-    p.b = device_address<const float>(call.in[weight]), p.b_k = 1, p.b_column = p.k;
-    p.c = logits, p.c_row = stride;
-    INGOT_GPU_CALL(launch_product)({}, p);
+    p.a_row = p.k, p.b_k = 1, p.b_column = p.k, p.c_row = stride;
+    launch(p);
     const auto& a = call.attr<HeadAttr>();
     if (a.cap.on() || a.scale != 1)
       INGOT_GPU_CALL(launch_head_logits)({}, {logits, stride, p.n, a.cap.factors(), a.scale}, count);
@@ -65,23 +66,26 @@ struct Chunk {
     return p;
   }
 
+  /// On tensor cores the cotangents of logits are rounded, as on the CPU.
   void gradients(const HeadCotangents& d, const GradSlot& to_x, const GradSlot& to_w) const {
     INGOT_GPU_CALL(launch_head_d_logits)({}, d, count);
-    GpuProduct p;
-    p.a = static_cast<const float*>(d.d_logits);
+    const Tensor d_logits = floats(d.d_logits);
     if (to_x.wanted()) {
+      Product p;
+      set_operands(p, d_logits, call.in[weight], rows_of(to_x.tensor));
+      round_first(p);
       p.m = count, p.n = width(), p.k = vocabulary();
-      p.a_row = d.d_stride, p.a_k = 1;
-      p.b = device_address<const float>(call.in[weight]), p.b_k = p.n;
-      p.c = device_address<float>(to_x.tensor) + first * p.n, p.c_row = p.n, p.accumulate = to_x.accumulate;
-      INGOT_GPU_CALL(launch_product)({}, p);
+      p.a_row = d.d_stride, p.b_k = p.n, p.c_row = p.n, p.accumulate = to_x.accumulate;
+      launch(p);
     }
     if (to_w.wanted()) {
+      Product p;
+      set_operands(p, d_logits, rows_of(call.in[x]), to_w.tensor);
+      round_first(p);
       p.m = vocabulary(), p.n = width(), p.k = count;
-      p.a_row = 1, p.a_k = d.d_stride;
-      p.b = device_address<const float>(call.in[x]) + first * p.n, p.b_k = p.n;
-      p.c = device_address<float>(to_w.tensor), p.c_row = p.n, p.accumulate = to_w.accumulate || first > 0;
-      INGOT_GPU_CALL(launch_product)({}, p);
+      p.a_row = 1, p.a_k = d.d_stride, p.b_k = p.n, p.c_row = p.n;
+      p.accumulate = to_w.accumulate || first > 0;
+      launch(p);
     }
   }
 };
@@ -91,17 +95,18 @@ int64_t chunk_of(const OpCall& call) {
   return head_chunk_rows(call.attr<HeadAttr>().chunk, call.in[x].dim(0), w.dim(0), w.dim(1));
 }
 
+template <class Product>
 void forward(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   const int64_t rows = call.in[x].dim(0), vocabulary = call.in[weight].dim(0);
   if (a.mode == HeadMode::store) {
-    const Chunk all{call, 0, rows, device_address<float>(call.out[logits]), vocabulary};
+    const Chunk<Product> all{call, 0, rows, device_address<float>(call.out[logits]), vocabulary};
     all.form_logits();
     return all.statistics();
   }
   const int64_t stride = head_row_stride(vocabulary);
   each_head_chunk(rows, chunk_of(call), [&](int64_t first, int64_t count) {
-    const Chunk c{call, first, count, static_cast<float*>(call.scratch), stride};
+    const Chunk<Product> c{call, first, count, static_cast<float*>(call.scratch), stride};
     c.form_logits();
     c.statistics();
     if (a.mode != HeadMode::gradient) return;
@@ -112,6 +117,7 @@ void forward(const OpCall& call) {
   });
 }
 
+template <class Product>
 void backward_input(const OpCall& call) {
   const auto& a = call.attr<HeadAttr>();
   if (a.mode == HeadMode::gradient) {  // formed in forward
@@ -125,7 +131,7 @@ void backward_input(const OpCall& call) {
                 stride = head_row_stride(vocabulary);
   auto* const scratch = static_cast<float*>(call.scratch);
   each_head_chunk(rows, chunk_of(call), [&](int64_t first, int64_t count) {
-    Chunk c{call, first, count, scratch, stride};
+    Chunk<Product> c{call, first, count, scratch, stride};
     if (a.mode == HeadMode::store)
       c.logits = at<float>(call.out[logits], first * vocabulary), c.stride = vocabulary;
     else
@@ -141,17 +147,34 @@ void backward_input(const OpCall& call) {
   });
 }
 
+const char* refuse_ids(const OpCall& call) {
+  return call.in[allowed].defined() ? "rows that do not allow every id" : nullptr;
+}
 const char* refuse(const OpCall& call) {
-  if (call.in[allowed].defined()) return "rows that do not allow every id";
-  return refuse_other_than_f32(call);
+  const char* const reason = refuse_ids(call);
+  return reason != nullptr ? reason : refuse_other_than_f32(call);
+}
+const char* refuse_mma(const OpCall& call) {
+  if (const char* reason = refuse_ids(call)) return reason;
+  if (const char* reason = refuse_weight_types(call, weight)) return reason;
+  if (call.in[teacher].defined() && call.in[teacher].dtype() != DType::f32) return "a teacher other than f32";
+  // Mode gradient shows neither to its backward pass.
+  for (const In i : {x, weight})
+    if (call.in[i].defined() && call.in[i].dtype() != DType::bf16) return "operands of f32";
+  return nullptr;
 }
 
-constexpr GpuLaunches kLaunches{refuse, forward, backward_input};
+constexpr GpuLaunches kLaunches{refuse, forward<GpuProduct>, backward_input<GpuProduct>};
+constexpr GpuLaunches kMmaLaunches =
+    on_tensor_cores({refuse_mma, forward<GpuMmaProduct>, backward_input<GpuMmaProduct>}, weight);
 
 }  // namespace
 
 Kernel head_gpu() {
   return emulated_kernel<head_op, kLaunches>();
+}
+Kernel head_mma_gpu() {
+  return emulated_kernel<head_op, kMmaLaunches>();
 }
 
 }  // namespace ingot

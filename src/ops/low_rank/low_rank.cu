@@ -7,19 +7,24 @@ namespace ingot::INGOT_ISA {
 namespace {
 
 /// Four threads for 16 elements.
+template <class To, class From>
 INGOT_KERNEL(kRowKernelThreads)
-scaled_kernel(float* to, const float* from, float scale, int64_t n, bool accumulate) {
+scaled_kernel(const GpuScaled a) {
   const int64_t i = row_of_thread() * kLanes;
-  if (i >= n) return;
-  const int m = static_cast<int>(min64(kLanes, n - i));
-  put_n(to + i, set1(scale) * load_n(from + i, m), m, accumulate);
+  if (i >= a.n) return;
+  const int m = static_cast<int>(min64(kLanes, a.n - i));
+  put_n(static_cast<To*>(a.to) + i, set1(a.scale) * load_n(static_cast<const From*>(a.from) + i, m), m,
+        a.accumulate);
 }
 
 }  // namespace
 
-void launch_scaled(GpuStream stream, float* to, const float* from, float scale, int64_t n, bool accumulate) {
-  launch("scaled", scaled_kernel, grid_of_rows((n + kLanes - 1) / kLanes), stream, to, from, scale, n,
-         accumulate);
+void launch_scaled(GpuStream stream, const GpuScaled& args) {
+  typed(args.to, args.to_type, [&]<class To>(To*) {
+    typed(args.from, args.from_type, [&]<class From>(const From*) {
+      launch("scaled", scaled_kernel<To, From>, grid_of_rows((args.n + kLanes - 1) / kLanes), stream, args);
+    });
+  });
 }
 
 }  // namespace ingot::INGOT_ISA

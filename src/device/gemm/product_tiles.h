@@ -1,0 +1,69 @@
+// How a product is divided into tiles of kTile rows and columns of its output, each the work of a block, and
+// products of groups of rows into those of each group; for *.cu.
+#pragma once
+#include "device/gemm/gpu_product.h"
+#include "device/gpu/rt.h"
+
+namespace ingot::INGOT_ISA {
+
+template <int kTile>
+INGOT_ANYWHERE int64_t tiles_of(int64_t extent) {
+  return (extent + kTile - 1) / kTile;
+}
+template <int kTile>
+INGOT_ANYWHERE int64_t blocks_of(const GpuProductShape& p) {
+  return tiles_of<kTile>(p.m) * tiles_of<kTile>(p.n);
+}
+
+/// A product's result from its sum.
+INGOT_INLINE float with_bias(const GpuProductShape& p, float sum, int64_t column) {
+  return p.bias != nullptr ? add_rn(sum, p.bias[column]) : sum;
+}
+
+/// The group that tile number `tile` of all groups' rows belongs to, -1 for none; `tile` becomes its number
+/// there.
+template <int kTile, class Product>
+INGOT_INLINE int64_t group_of_tile(const GpuGroupedProductOf<Product>& g, int64_t& tile) {
+  for (int64_t e = 0; e < g.groups; ++e) {
+    const int64_t tiles = tiles_of<kTile>(int64_t{g.offsets[e + 1]} - g.offsets[e]);
+    if (tile < tiles) return e;
+    tile -= tiles;
+  }
+  return -1;
+}
+
+/// Calls work(product, number of its tile) with that of the block's group. Blocks count the tiles of the
+/// first group's rows, of the second's, ...; those beyond the last do nothing.
+template <int kTile, class Product, class F>
+INGOT_INLINE void block_of_rows(const GpuGroupedProductOf<Product>& g, F&& work) {
+  Product p = g.product;
+  const int64_t columns = tiles_of<kTile>(p.n);
+  int64_t tile = block_index() / columns;
+  const int64_t e = group_of_tile<kTile>(g, tile);
+  if (e < 0) return;
+  const int64_t first = g.offsets[e];
+  p.m = g.offsets[e + 1] - first;
+  advance(p, first * p.a_row, e * g.stride, first * p.c_row);
+  work(p, tile * columns + block_index() % columns);
+}
+/// How many blocks that takes: a group may leave one tile half empty.
+template <int kTile, class Product>
+int64_t blocks_of_rows(const GpuGroupedProductOf<Product>& g) {
+  return g.product.m > 0 ? (g.product.m / kTile + g.groups) * tiles_of<kTile>(g.product.n) : 0;
+}
+
+/// The same of groups along k.
+template <int kTile, class Product, class F>
+INGOT_INLINE void block_of_depth(const GpuGroupedProductOf<Product>& g, F&& work) {
+  Product p = g.product;
+  const int64_t blocks = blocks_of<kTile>(p), e = block_index() / blocks, first = g.offsets[e];
+  p.k = g.offsets[e + 1] - first;
+  advance(p, first * p.a_k, first * p.b_k, e * g.stride);
+  work(p, block_index() % blocks);
+}
+template <int kTile, class Product>
+int64_t blocks_of_depth(const GpuGroupedProductOf<Product>& g) {
+  return g.groups * blocks_of<kTile>(g.product);
+}
+
+}  // namespace ingot::INGOT_ISA

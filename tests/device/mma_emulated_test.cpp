@@ -1,0 +1,298 @@
+// Products of bf16 on tensor cores, emulated: each output is one chain of fused multiply-adds in the order
+// that gpu_product.h says, bit for bit, for every type and layout in memory, over several tiles, in groups,
+// whatever stands beside it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "device/gemm/gpu_product.h"
+#define INGOT_ISA emulated
+#define INGOT_ISA_gpu 1
+#define INGOT_ISA_emulated 1
+#include "device/gpu/mma.h"
+
+namespace ingot::test::mma_emulated_test {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+float rounded(float x) {
+  return to_float(to_bf16(x));
+}
+
+/// An operand in memory, row after row along k, or k after k along the rows, `beyond` elements apart.
+class Operand {
+ public:
+  Operand(MmaOperand is, int64_t rows, int64_t depth, bool along_k, int64_t beyond, uint64_t stream)
+      : is_(is), row(along_k ? depth + beyond : 1), along(along_k ? 1 : rows + beyond) {
+    const Random random(11, RandomPurpose::test, stream);
+    const auto count = static_cast<size_t>(along_k ? rows * row : depth * along);
+    for (size_t i = 0; i < count; ++i) set(i, static_cast<float>(random.normal(i)));
+  }
+  void set(size_t i, float x) {
+    if (i >= floats_.size()) floats_.resize(i + 1), halves_.resize(i + 1);
+    floats_[i] = is_ == MmaOperand::bf16 ? rounded(x) : x;
+    halves_[i] = to_bf16(x);
+  }
+  void set(int64_t i, int64_t k, float x) { set(static_cast<size_t>(i * row + k * along), x); }
+  const void* data() const {
+    return is_ == MmaOperand::bf16 ? static_cast<const void*>(halves_.data()) : floats_.data();
+  }
+  float upper(int64_t i, int64_t k) const {
+    return rounded(floats_[static_cast<size_t>(i * row + k * along)]);
+  }
+  /// What is left of it where it is split.
+  float lower(int64_t i, int64_t k) const {
+    return rounded(floats_[static_cast<size_t>(i * row + k * along)] - upper(i, k));
+  }
+  MmaOperand is() const { return is_; }
+
+ private:
+  MmaOperand is_;
+  std::vector<float> floats_;
+  std::vector<bf16> halves_;
+
+ public:
+  const int64_t row, along;
+};
+
+/// Output (i, j) over [begin, end) of k, 16 after 16.
+float chain(const Operand& a, const Operand& b, int64_t i, int64_t j, int64_t begin, int64_t end) {
+  float sum = 0;
+  for (int64_t first = begin; first < end; first += 16) {
+    const int64_t last = std::min(first + 16, end);
+    for (int64_t k = first; k < last; ++k) sum = std::fma(a.upper(i, k), b.upper(j, k), sum);
+    for (int64_t k = first; k < last && a.is() == MmaOperand::split; ++k)
+      sum = std::fma(a.lower(i, k), b.upper(j, k), sum);
+  }
+  return sum;
+}
+
+GpuMmaProduct product_of(const Operand& a, const Operand& b, int64_t m, int64_t n, int64_t k) {
+  GpuMmaProduct p;
+  p.m = m, p.n = n, p.k = k;
+  p.a = a.data(), p.a_is = a.is(), p.a_row = a.row, p.a_k = a.along;
+  p.b = b.data(), p.b_is = b.is(), p.b_column = b.row, p.b_k = b.along;
+  p.c_row = n;
+  return p;
+}
+
+/// The result of a product, of f32 or bf16, which begins as 0.5; what stands behind it stays.
+class Result {
+ public:
+  Result(int64_t count, DType type) : type_(type) {
+    floats_.assign(static_cast<size_t>(count) + kBehind, 0.5f);
+    halves_.assign(floats_.size(), to_bf16(0.5f));
+  }
+  void* data() { return type_ == DType::bf16 ? static_cast<void*>(halves_.data()) : floats_.data(); }
+  float at(int64_t i) const {
+    return type_ == DType::bf16 ? to_float(halves_[static_cast<size_t>(i)]) : floats_[static_cast<size_t>(i)];
+  }
+  float of(float x) const { return type_ == DType::bf16 ? rounded(x) : x; }
+  bool ends_where_it_should() const {
+    const auto count = static_cast<int64_t>(floats_.size());
+    for (int64_t i = count - kBehind; i < count; ++i)
+      if (at(i) != 0.5f) return false;
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kBehind = 300;
+  DType type_;
+  std::vector<float> floats_;
+  std::vector<bf16> halves_;
+};
+
+class MmaProducts : public ::testing::Test {
+ protected:
+  MmaProducts() { set_emulation({.on = true, .seed = 4, .mma = true}); }
+  ~MmaProducts() override { set_emulation({}); }
+};
+
+void one_product(const uint32_t* a, const uint32_t* b, float* to) {
+  using namespace emulated;
+  MmaSums sums;
+  for (int i = 0; i < kMmaSums; ++i) sums.x[i] = to[row_of_sum(i) * kMmaColumns + column_of_sum(i)];
+  add_product(sums, mma_rows(a, kMmaPairs + 1), mma_columns(b, kMmaPairs + 1));
+  for (int i = 0; i < kMmaSums; ++i) to[row_of_sum(i) * kMmaColumns + column_of_sum(i)] = sums.x[i];
+}
+
+TEST_F(MmaProducts, AnInstructionTakesPairsAlongKAndGivesEachOutputItsChain) {
+  const Operand a(MmaOperand::bf16, 16, 16, true, 2, 1), b(MmaOperand::bf16, 8, 16, true, 2, 2);
+  std::vector<uint32_t> pairs_of_a(16 * 9), pairs_of_b(8 * 9);
+  std::memcpy(pairs_of_a.data(), a.data(), pairs_of_a.size() * 4);
+  std::memcpy(pairs_of_b.data(), b.data(), pairs_of_b.size() * 4);
+  std::vector<float> sums(128, 0.75f);
+  emulated::launch("one_product", one_product, {1, 32}, {}, pairs_of_a.data(), pairs_of_b.data(),
+                   sums.data());
+  for (int64_t i = 0; i < 16; ++i)
+    for (int64_t j = 0; j < 8; ++j) {
+      float sum = 0.75f;
+      for (int64_t k = 0; k < 16; ++k) sum = std::fma(a.upper(i, k), b.upper(j, k), sum);
+      EXPECT_EQ(sums[static_cast<size_t>(i * 8 + j)], sum) << i << " " << j;
+    }
+}
+
+void half_a_product(const uint32_t* a, const uint32_t* b, float* to) {
+  if (emulated::thread_index() < 16) one_product(a, b, to);
+}
+
+TEST_F(MmaProducts, AnInstructionThatNotAllThreadsReachIsADeadlock) {
+  const std::vector<uint32_t> pairs(16 * 9);
+  std::vector<float> sums(128);
+  for (const int threads : {32, 16}) try {
+      emulated::launch("half", half_a_product, {1, threads}, {}, pairs.data(), pairs.data(), sums.data());
+      ADD_FAILURE() << "no error";
+    } catch (const InternalError& e) {
+      EXPECT_NE(std::string(e.what()).find(threads == 32 ? "deadlock" : "a group of 16, not 32"),
+                std::string::npos)
+          << e.what();
+    }
+}
+
+TEST_F(MmaProducts, AreOneChainForEachOutput) {
+  struct Size {
+    int64_t m, n, k, beyond;
+  };
+  for (const Size& s :
+       {Size{1, 1, 1, 0}, {3, 2, 40, 0}, {130, 5, 33, 1}, {7, 150, 31, 3}, {70, 72, 96, 8}, {2, 3, 0, 0}})
+    for (const MmaOperand a_is : {MmaOperand::bf16, MmaOperand::rounded, MmaOperand::split})
+      for (const MmaOperand b_is : {MmaOperand::bf16, MmaOperand::rounded})
+        for (const int layout : {0, 1, 2, 3}) {
+          const Operand a(a_is, s.m, s.k, (layout & 1) != 0, s.beyond, 1),
+              b(b_is, s.n, s.k, (layout & 2) != 0, s.beyond, 2);
+          const DType type = layout == 1 || layout == 2 ? DType::bf16 : DType::f32;
+          std::vector<float> bias(static_cast<size_t>(s.n));
+          for (size_t j = 0; j < bias.size(); ++j) bias[j] = 0.01f * static_cast<float>(j);
+          for (const bool accumulate : {false, true}) {
+            Result c(s.m * s.n, type);
+            GpuMmaProduct p = product_of(a, b, s.m, s.n, s.k);
+            p.c = c.data(), p.c_type = type, p.accumulate = accumulate;
+            if (layout > 1) p.bias = bias.data();
+            INGOT_GPU_CALL(launch_mma_product)({}, p);
+            int64_t wrong = 0;
+            for (int64_t i = 0; i < s.m; ++i)
+              for (int64_t j = 0; j < s.n; ++j) {
+                float sum = chain(a, b, i, j, 0, s.k);
+                if (accumulate) sum = 0.5f + sum;
+                if (layout > 1) sum += bias[static_cast<size_t>(j)];
+                wrong += c.at(i * s.n + j) != c.of(sum) ? 1 : 0;
+              }
+            EXPECT_EQ(wrong, 0) << fmt::format("{}x{}x{} of {} and {}, layout {}, accumulate {}", s.m, s.n,
+                                               s.k, static_cast<int>(a_is), static_cast<int>(b_is), layout,
+                                               accumulate);
+            EXPECT_TRUE(c.ends_where_it_should());
+          }
+        }
+}
+
+/// Groups without rows, of several tiles, and rows behind the last.
+const std::vector<int32_t> kOffsets = {0, 0, 131, 134, 134, 201};
+constexpr int64_t kRows = 207;
+
+TEST_F(MmaProducts, OfGroupsOfRowsAreOneChainForEachOutput) {
+  constexpr int64_t kN = 20, kK = 24, kGroups = 5;
+  for (const MmaOperand a_is : {MmaOperand::bf16, MmaOperand::split})
+    for (const MmaOperand b_is : {MmaOperand::bf16, MmaOperand::rounded})
+      for (const bool along_k : {false, true}) {
+        const Operand a(a_is, kRows, kK, true, 0, 1),
+            b(b_is, along_k ? kGroups * kN : kN, along_k ? kK : kGroups * kK, along_k, 0, 2);
+        Result c(kOffsets.back() * kN, DType::bf16);
+        GpuGroupedMmaProduct g{product_of(a, b, kRows, kN, kK), kOffsets.data(), kGroups, kN * kK};
+        g.product.c = c.data(), g.product.c_type = DType::bf16;
+        INGOT_GPU_CALL(launch_grouped_mma_rows)({}, g);
+        int64_t wrong = 0;
+        for (size_t e = 0; e < kGroups; ++e)
+          for (int64_t i = kOffsets[e]; i < kOffsets[e + 1]; ++i)
+            for (int64_t j = 0; j < kN; ++j) {
+              // B's of the groups stand behind each other, along columns or along k.
+              const auto group = static_cast<int64_t>(e);
+              float sum = 0;
+              for (int64_t first = 0; first < kK; first += 16)
+                for (const bool lower : {false, true})
+                  for (int64_t k = first;
+                       k < std::min(first + 16, kK) && (!lower || a_is == MmaOperand::split); ++k)
+                    sum = std::fma(lower ? a.lower(i, k) : a.upper(i, k),
+                                   along_k ? b.upper(group * kN + j, k) : b.upper(j, group * kK + k), sum);
+              wrong += c.at(i * kN + j) != rounded(sum) ? 1 : 0;
+            }
+        EXPECT_EQ(wrong, 0) << static_cast<int>(a_is) << static_cast<int>(b_is) << along_k;
+        EXPECT_TRUE(c.ends_where_it_should()) << "rows behind the last group's";
+      }
+}
+
+TEST_F(MmaProducts, OfGroupsAlongKCountItFromTheirFirstRow) {
+  constexpr int64_t kM = 6, kN = 9, kGroups = 5;
+  for (const MmaOperand a_is : {MmaOperand::bf16, MmaOperand::split})
+    for (const bool accumulate : {false, true}) {
+      const Operand a(a_is, kM, kRows, false, 0, 1), b(MmaOperand::bf16, kN, kRows, false, 0, 2);
+      Result c(kGroups * kM * kN, DType::f32);
+      GpuGroupedMmaProduct g{product_of(a, b, kM, kN, -1), kOffsets.data(), kGroups, kM * kN};
+      g.product.c = c.data(), g.product.accumulate = accumulate;
+      INGOT_GPU_CALL(launch_grouped_mma_depth)({}, g);
+      for (size_t e = 0; e < kGroups; ++e)
+        for (int64_t i = 0; i < kM; ++i)
+          for (int64_t j = 0; j < kN; ++j) {
+            const float sum = chain(a, b, i, j, kOffsets[e], kOffsets[e + 1]);
+            ASSERT_EQ(c.at((static_cast<int64_t>(e) * kM + i) * kN + j), accumulate ? 0.5f + sum : sum) << e;
+          }
+      EXPECT_TRUE(c.ends_where_it_should());
+    }
+}
+
+/// Bits of rows [begin, begin + count) of A by B.
+std::vector<float> rows_of(const Operand& a, const Operand& b, int64_t begin, int64_t count, int64_t n,
+                           int64_t k) {
+  std::vector<float> c(static_cast<size_t>(count * n));
+  GpuMmaProduct p = product_of(a, b, count, n, k);
+  advance(p, begin * a.row, 0, 0);
+  p.c = c.data();
+  INGOT_GPU_CALL(launch_mma_product)({}, p);
+  return c;
+}
+
+TEST_F(MmaProducts, OfARowDoNotDependOnOthers) {
+  constexpr int64_t kM = 150, kN = 40, kK = 70;
+  Operand a(MmaOperand::bf16, kM, kK, true, 2, 1);
+  const Operand b(MmaOperand::bf16, kN, kK, true, 0, 2);
+  const std::vector<float> all = rows_of(a, b, 0, kM, kN, kK);
+  const auto compare = [&](int64_t begin, int64_t count, const char* what) {
+    const std::vector<float> some = rows_of(a, b, begin, count, kN, kK);
+    EXPECT_EQ(0, std::memcmp(some.data(), all.data() + begin * kN, some.size() * sizeof(float))) << what;
+  };
+  for (const int64_t count : {1, 7, 64, 129}) compare(kM - count, count, "the last rows");
+  for (int64_t i = 0; i < kM; ++i)
+    for (int64_t k = 0; k < kK && i != 75; ++k) a.set(i, k, kNaN);
+  compare(75, 1, "alone");
+  const std::vector<float> beside = rows_of(a, b, 0, kM, kN, kK);
+  EXPECT_EQ(0, std::memcmp(beside.data() + 75 * kN, all.data() + 75 * kN, kN * sizeof(float)))
+      << "beside NaN";
+  EXPECT_TRUE(std::isnan(beside[74 * kN]) && std::isnan(beside[76 * kN]));
+}
+
+TEST_F(MmaProducts, WouldHaveOtherBitsWereTheChainBroken) {
+  constexpr int64_t kN = 40, kK = 256;
+  const Operand a(MmaOperand::bf16, 1, kK, true, 0, 1), b(MmaOperand::bf16, kN, kK, true, 0, 2);
+  const std::vector<float> whole = rows_of(a, b, 0, 1, kN, kK);
+  int others = 0;
+  for (int64_t j = 0; j < kN; ++j) {
+    const float halves = chain(a, b, 0, j, 0, kK / 2) + chain(a, b, 0, j, kK / 2, kK);
+    others += halves != whole[static_cast<size_t>(j)] ? 1 : 0;
+    EXPECT_NEAR(halves, whole[static_cast<size_t>(j)], 1e-4f);
+  }
+  EXPECT_GT(others, kN / 2);
+}
+
+TEST_F(MmaProducts, OfInfinityAreNotNaNWhereItIsSplit) {
+  constexpr int64_t kK = 5;
+  Operand a(MmaOperand::split, 1, kK, true, 0, 1), b(MmaOperand::bf16, 1, kK, true, 0, 2);
+  a.set(0, 3, std::numeric_limits<float>::infinity());
+  b.set(0, 3, 2.0f);
+  EXPECT_EQ(rows_of(a, b, 0, 1, 1, kK)[0], std::numeric_limits<float>::infinity());
+}
+
+}  // namespace ingot::test::mma_emulated_test
