@@ -9,70 +9,15 @@
 
 #include "base/philox.h"
 #include "infer/packed_model.h"
-#include "support/cached_sequences.h"
+#include "support/model_logprobs.h"
 #include "support/other_threads.h"
-#include "support/small_models.h"
 #include "tape/op.h"
-#include "train/step.h"
 
 namespace ingot::test::model_invariance_test {
 
 constexpr int64_t kRow = 150;
 // Documents at odd offsets, two rows; the long ones cross pages of 64 tokens and tiles of every kernel.
 const std::vector<int64_t> kDocuments = {7, 101, 1, 41, 133, 17};
-
-using Bits = std::vector<float>;
-
-bool same(const Bits& a, const Bits& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
-/// Log-probabilities of the training forward over all tokens of a batch (recording on, as a step runs it).
-Bits training_logprobs(Model& model, const data::Batch& batch, HeadMode mode) {
-  HeapArena arena;
-  GradientBuffer gradients(model.decoder().table(), {}, DType::f32);
-  Tape tape(arena, {.sink = &gradients});
-  MicroBatch mb = micro_batch(batch, 0, batch.rows);
-  // Where blocks of windows begin is data, like positions: here with the document, as in a cached sequence.
-  for (SequenceSpan& s : mb.rows.spans) s.phase = 0;
-  Context c{tape, model.weights(), &mb.rows, tape.leaf(mb.positions)};
-  model.equip(c);
-  const Value hidden_TD = model.decoder().forward(c, tape.leaf(mb.ids)).hidden_TD;
-  const HeadResult h = model.decoder().head(c, {.mode = mode}, hidden_TD, tape.leaf(mb.targets));
-  const auto* p = h.logprob_T.tensor().as<float>();
-  return Bits(p, p + mb.rows.count);
-}
-
-struct Document {
-  std::vector<int32_t> tokens, targets;
-  int64_t begin;
-};
-
-std::vector<Document> documents_of(const data::Batch& b) {
-  std::vector<Document> all;
-  for (const data::Span& s : b.spans)
-    all.push_back({{b.tokens.begin() + s.begin, b.tokens.begin() + s.end},
-                   {b.targets.begin() + s.begin, b.targets.begin() + s.end},
-                   s.begin});
-  return all;
-}
-
-Bits part(const Bits& all, int64_t begin, size_t count) {
-  return {all.begin() + begin, all.begin() + begin + static_cast<int64_t>(count)};
-}
-
-/// Scores one document in chunks.
-Bits scored(CachedSequences& g, const Document& d, size_t chunk) {
-  SequenceState state = g.create();
-  Bits out;
-  for (size_t at = 0; at < d.tokens.size(); at += chunk) {
-    const size_t n = std::min(chunk, d.tokens.size() - at);
-    const Bits lp = g.score(state, {d.tokens.data() + at, n}, {d.targets.data() + at, n});
-    out.insert(out.end(), lp.begin(), lp.end());
-  }
-  return out;
-}
 
 class ModelInvariance : public ::testing::TestWithParam<std::tuple<std::string, bool>> {
  protected:
@@ -148,30 +93,16 @@ TEST_P(ModelInvariance, NeighboursInThePackingDoNotMatter) {
   const Bits training = training_logprobs(*model, batch, HeadMode::store);
   const auto documents = documents_of(batch);
   // Each document alone in a batch, and the documents in another order.
-  std::vector<int64_t> lengths;
-  data::Batch shuffled;
-  shuffled.rows = 2;
-  shuffled.sequence_length = kRow;
   const size_t order[] = {3, 2, 1, 0, 5, 4};
-  std::vector<int64_t> begin;
-  for (const size_t i : order) {
-    const Document& d = documents[i];
-    const auto at = static_cast<int32_t>(shuffled.tokens.size());
-    begin.push_back(at);
-    shuffled.spans.push_back({at, at + static_cast<int32_t>(d.tokens.size())});
-    shuffled.tokens.insert(shuffled.tokens.end(), d.tokens.begin(), d.tokens.end());
-    shuffled.targets.insert(shuffled.targets.end(), d.targets.begin(), d.targets.end());
-    for (size_t p = 0; p < d.tokens.size(); ++p) shuffled.positions.push_back(static_cast<int32_t>(p));
-  }
+  std::vector<Document> others;
+  for (const size_t i : order) others.push_back(documents[i]);
+  const data::Batch shuffled = batch_of(others, 2);
   const Bits moved = training_logprobs(*model, shuffled, HeadMode::store);
   for (size_t k = 0; k < 6; ++k) {
-    const Document& d = documents[order[k]];
-    EXPECT_TRUE(same(part(training, d.begin, d.tokens.size()), part(moved, begin[k], d.tokens.size())));
-    const auto n = static_cast<int64_t>(d.tokens.size());
-    data::Batch alone{1, n, d.tokens, d.targets, {}, {{0, static_cast<int32_t>(n)}}, {}, {}, n - 1};
-    for (int64_t p = 0; p < n; ++p) alone.positions.push_back(static_cast<int32_t>(p));
-    EXPECT_TRUE(
-        same(part(training, d.begin, d.tokens.size()), training_logprobs(*model, alone, HeadMode::store)));
+    const Document& d = others[k];
+    const Bits own = part(training, d.begin, d.tokens.size());
+    EXPECT_TRUE(same(own, part(moved, shuffled.spans[k].begin, d.tokens.size())));
+    EXPECT_TRUE(same(own, training_logprobs(*model, batch_of({d}, 1), HeadMode::store)));
   }
 }
 

@@ -2,6 +2,7 @@
 #include "support/cached_sequences.h"
 
 #include "tensor/convert.h"
+#include "tensor/host_copy.h"
 
 namespace ingot::test {
 
@@ -22,8 +23,8 @@ struct CachedSequences::Call {
     for (int64_t i = 0; i < count; ++i) positions.push_back(static_cast<int32_t>(past + i));
     ids.insert(ids.end(), tokens.begin(), tokens.end());
   }
-  void run(const Model& model, HeapArena& arena, LatentDecoding latents) {
-    tape.emplace(arena, TapeOptions{.record = false});
+  void run(const Model& model, HeapArena& arena, DeviceKind device, LatentDecoding latents) {
+    tape.emplace(arena, TapeOptions{.device = device, .record = false});
     context.emplace(
         Context{*tape, model.weights(), &rows, tape->leaf(Tensor::of(positions.data(), {rows.count}))});
     context->absorb_latents = latents == LatentDecoding::absorbed;
@@ -32,11 +33,15 @@ struct CachedSequences::Call {
   }
 };
 
-CachedSequences::CachedSequences(const Model& model, int64_t pages, LatentDecoding latents)
-    : model_(model), latents_(latents), store_(sequence_layout(model), pages) {}
+CachedSequences::CachedSequences(const Model& model, int64_t pages, LatentDecoding latents, DeviceKind device)
+    : model_(model),
+      latents_(latents),
+      store_(sequence_layout(model), pages),
+      device_(device),
+      arena_(device_of(device)) {}
 
 static std::vector<float> floats(const Tensor& t) {
-  const std::vector<double> wide = to_doubles(t);
+  const std::vector<double> wide = to_doubles(HostCopy(t).tensor());
   return {wide.begin(), wide.end()};
 }
 
@@ -44,7 +49,7 @@ std::vector<std::vector<float>> CachedSequences::extend(std::span<SequenceState*
                                                         std::span<const std::span<const int32_t>> tokens) {
   Call call;
   for (size_t s = 0; s < sequences.size(); ++s) call.add(*sequences[s], tokens[s]);
-  call.run(model_, arena_, latents_);
+  call.run(model_, arena_, device_, latents_);
   std::vector<std::vector<float>> logits;
   for (const SequenceSpan& s : call.rows.spans) {
     const int64_t last = s.row_begin + s.rows - 1;
@@ -58,7 +63,7 @@ std::vector<float> CachedSequences::score(SequenceState& sequence, std::span<con
                                           std::span<const int32_t> targets) {
   Call call;
   call.add(sequence, tokens);
-  call.run(model_, arena_, latents_);
+  call.run(model_, arena_, device_, latents_);
   const Value targets_T = call.tape->leaf(Tensor::of(targets.data(), {static_cast<int64_t>(targets.size())}));
   return floats(model_.decoder()
                     .head(*call.context, {.mode = HeadMode::recompute}, call.hidden_TD, targets_T)

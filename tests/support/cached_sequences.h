@@ -12,7 +12,8 @@ class CachedSequences {
  public:
   /// `model` must outlive it.
   explicit CachedSequences(const Model& model, int64_t pages = 1000,
-                           LatentDecoding latents = LatentDecoding::materialised);
+                           LatentDecoding latents = LatentDecoding::materialised,
+                           DeviceKind device = DeviceKind::cpu);
 
   SequenceState create() { return store_.create(); }
   /// Appends tokens to sequences, one list each, in one forward pass. Returns the logits after the last token
@@ -28,6 +29,7 @@ class CachedSequences {
   const Model& model_;
   LatentDecoding latents_;
   SequenceStore store_;
+  const DeviceKind device_;
   HeapArena arena_;
 };
 

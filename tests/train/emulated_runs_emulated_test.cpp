@@ -205,4 +205,22 @@ TEST_F(EmulatedRuns, OfEvenedExpertsEndWithTheCheckpointOfTheCpu) {
     EXPECT_GE(launches.of(kernel), 20) << kernel;
 }
 
+TEST_F(EmulatedRuns, InBf16OnTensorCoresRepeatAndResumeWhereTheyAre) {
+  const std::vector<std::string> narrow = {"--run.precision=bf16", "--phases.0.steps=10"};
+  const Launches launches;
+  for (const uint64_t seed : {1, 2}) {
+    set_emulation({.on = true, .seed = seed, .alone = true, .mma = true});
+    run(DeviceKind::sim, "seed" + std::to_string(seed), 0, narrow);
+  }
+  EXPECT_GE(launches.of("mma_product"), 20);
+  EXPECT_EQ(launches.of("product"), 0);
+  EXPECT_EQ(difference(folder_ / "seed1", folder_ / "seed2"), "");
+  run(DeviceKind::sim, "resumed", 6, narrow);
+  run(DeviceKind::sim, "resumed", 0, narrow);
+  EXPECT_EQ(difference(folder_ / "seed1", folder_ / "resumed"), "");
+  run(DeviceKind::sim, "elsewhere", 6, narrow);
+  set_emulation({});
+  EXPECT_THROW(run(DeviceKind::cpu, "elsewhere", 0, narrow), Error);
+}
+
 }  // namespace ingot::test::emulated_runs_emulated_test

@@ -1,0 +1,115 @@
+// In bf16 on emulated tensor cores training's forward, prefill in any chunks and token-by-token decoding are
+// one function, bit for bit, whatever documents stand beside. Products are those of the tensor cores;
+// attention and convolutions over a cache are the CPU's, whose bits the kernels for whole documents have.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "device/gpu/emulator.h"
+#include "device/sim/sim_device.h"
+#include "ops/registry.h"
+#include "support/model_logprobs.h"
+#include "support/sim_orders.h"
+#include "support/tape_pass.h"
+
+namespace ingot::test::mma_invariance_emulated_test {
+
+constexpr int64_t kRow = 75;
+const std::vector<int64_t> kDocuments = {7, 67, 1, 41, 33, 1};
+
+class MmaInvariance : public ::testing::TestWithParam<std::string> {
+ protected:
+  MmaInvariance() { set_emulation({.on = true, .seed = 3, .mma = true}); }
+  ~MmaInvariance() override { set_emulation({}); }
+
+  Bits training(const data::Batch& batch, HeadMode mode = HeadMode::store) {
+    return training_logprobs(*model_, batch, mode, DeviceKind::sim);
+  }
+
+  const std::unique_ptr<Model> model_ = small_model(GetParam(), Precision::bf16());
+  const data::Batch batch_ = packed_batch(2, kRow, kDocuments, model_->config().vocab);
+  const std::vector<Document> documents_ = documents_of(batch_);
+};
+
+TEST_P(MmaInvariance, TrainingEqualsPrefillEqualsDecoding) {
+  const auto before = emulated_launches();
+  const Bits all = training(batch_);
+  EXPECT_GT(emulated_launches()["mma_product"],
+            before.count("mma_product") > 0 ? before.at("mma_product") : 0);
+  for (const float v : all) ASSERT_TRUE(std::isfinite(v));
+  EXPECT_TRUE(same(all, training(batch_, HeadMode::recompute)));
+  CachedSequences sequences(*model_, 1000, LatentDecoding::materialised, DeviceKind::sim);
+  for (const Document& d : documents_)
+    for (const size_t chunk : {1, 7, 64})
+      EXPECT_TRUE(same(part(all, d.begin, d.tokens.size()), scored(sequences, d, chunk)))
+          << "document at " << d.begin << " in chunks of " << chunk;
+}
+
+TEST_P(MmaInvariance, NeighboursAndMicroBatchesDoNotMatter) {
+  const Bits all = training(batch_);
+  std::vector<Document> others;
+  for (const size_t i : {3, 4, 5, 2, 0, 1}) others.push_back(documents_[i]);
+  const data::Batch exchanged = batch_of(others, 2);
+  const Bits moved = training(exchanged);
+  for (size_t k = 0; k < others.size(); ++k) {
+    const Document& d = others[k];
+    const Bits own = part(all, d.begin, d.tokens.size());
+    EXPECT_TRUE(same(own, part(moved, exchanged.spans[k].begin, d.tokens.size()))) << "exchanged, " << k;
+    EXPECT_TRUE(same(own, training(batch_of({d}, 1)))) << "alone, " << k;
+  }
+}
+
+/// Where logits are so large that log-probabilities show their last bits. Gradients do so everywhere, below.
+class MmaChain : public MmaInvariance {};
+
+TEST_P(MmaChain, AnotherOneIsNoticed) {
+  // The CPU's products take k in pairs: nearly the same values, other bits.
+  const Bits all = training(batch_);
+  set_emulation({.on = true, .seed = 3});
+  CachedSequences sequences(*model_, 1000, LatentDecoding::materialised, DeviceKind::sim);
+  const Document& d = documents_[1];
+  const Bits others = scored(sequences, d, 7), own = part(all, d.begin, d.tokens.size());
+  EXPECT_FALSE(same(own, others));
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], others[i], 0.3);
+}
+
+TEST_P(MmaInvariance, GradientsDoNotDependOnTheOrderOfThreadsAndStreams) {
+  std::vector<std::string> first;
+  for (const SimOrder& order : {SimOrder{}, SimOrder{true, 1}})
+    for (const HeadMode mode : {HeadMode::store, HeadMode::gradient}) {
+      set_emulation({.on = true, .seed = order.seed + (mode == HeadMode::store ? 5 : 6), .mma = true});
+      const InSimOrder in_order(order);
+      HeapArena arena(sim_device());
+      const Pass p = pass(*model_, {.device = DeviceKind::sim}, mode, &arena);
+      if (first.empty()) first = p.gradients;
+      EXPECT_EQ(first, p.gradients) << sim_order_text(order);
+    }
+  const Pass cpu = pass(*model_, {});
+  EXPECT_NE(first, cpu.gradients);
+  for (size_t i = 0; i < first.size(); ++i) {
+    ASSERT_EQ(first[i].size(), cpu.gradients[i].size());
+    std::vector<float> a(first[i].size() / 4), b(a.size());
+    std::memcpy(a.data(), first[i].data(), first[i].size());
+    std::memcpy(b.data(), cpu.gradients[i].data(), first[i].size());
+    double apart = 0, size = 0;
+    for (size_t k = 0; k < a.size(); ++k)
+      apart += std::pow(double{a[k]} - double{b[k]}, 2), size += std::pow(double{b[k]}, 2);
+    EXPECT_LE(apart, 0.01 * size) << model_->decoder().table()[static_cast<int>(i)].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MmaInvariance, ::testing::Values("gpt2", "llama", "moe", "zaya"));
+INSTANTIATE_TEST_SUITE_P(Models, MmaChain, ::testing::Values("gpt2", "llama", "moe"));
+
+TEST(MmaFingerprint, SaysThatTensorCoresAreOn) {
+  const std::string off = kernel_set_fingerprint(DeviceKind::sim);
+  EXPECT_EQ(off, kernel_set_fingerprint(DeviceKind::cpu));
+  set_emulation({.on = true, .seed = 1});
+  EXPECT_EQ(off, kernel_set_fingerprint(DeviceKind::sim));
+  set_emulation({.on = true, .seed = 1, .mma = true});
+  EXPECT_NE(off, kernel_set_fingerprint(DeviceKind::sim));
+  EXPECT_EQ(off, kernel_set_fingerprint(DeviceKind::cpu));
+  set_emulation({});
+}
+
+}  // namespace ingot::test::mma_invariance_emulated_test
