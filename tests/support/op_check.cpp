@@ -18,6 +18,7 @@
 #include "ops/reference.h"
 #include "support/on_device.h"
 #include "support/other_threads.h"
+#include "support/tensor_compare.h"
 
 namespace ingot::test {
 namespace {
@@ -217,26 +218,6 @@ class Run {
   std::vector<std::byte> scratch_;
 };
 
-void expect_close(const Tensor& found, const Tensor& expected, double tolerance, const std::string& what) {
-  const Array a = reference::load(found), b = reference::load(expected);
-  ASSERT_EQ(a.size(), b.size()) << what;
-  double scale = 1e-30, worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(a[i]) == std::isfinite(b[i]))
-        << what << " element " << i << ": " << a[i] << " vs " << b[i];
-    if (!std::isfinite(b[i])) continue;
-    scale = std::max(scale, std::abs(b[i]));
-    worst = std::max(worst, std::abs(a[i] - b[i]));
-  }
-  if (found.dtype() == DType::bf16) tolerance = std::max(tolerance, 1.0 / 200);
-  EXPECT_LE(worst / scale, tolerance)
-      << what << ": max |difference| " << worst << ", max |reference| " << scale;
-}
-
-void expect_same_bits(const Tensor& a, const Tensor& b, int64_t bytes, const std::string& what) {
-  EXPECT_EQ(0, std::memcmp(a.data, b.data, static_cast<size_t>(bytes))) << what << ": bits differ";
-}
-
 void expect_same_run(Run& a, Run& b, const std::string& what) {
   for (size_t o = 0; o < a.out().size(); ++o)
     expect_same_bits(a.out()[o], b.out()[o], a.out()[o].bytes(), what);
@@ -402,28 +383,6 @@ int failures_so_far() {
   int failed = 0;
   for (int i = 0; i < result.total_part_count(); ++i) failed += result.GetTestPartResult(i).failed();
   return failed;
-}
-
-/// Results of f32 are within 2^-14 sqrt(k) of the reference, of bf16 within 2^-8, where 1 is the largest of
-/// the reference's row; k: at most the largest extent of an input. A case that states more has operands that
-/// are rounded and cancel, and means the largest of all. Integers are equal.
-void expect_near_rows(const Tensor& found, const Tensor& expected, int64_t k, double of_case,
-                      const std::string& what) {
-  if (!is_floating(found.dtype())) return expect_same_bits(found, expected, found.bytes(), what);
-  const double tolerance =
-      found.dtype() == DType::bf16 ? std::ldexp(1, -8) : std::ldexp(std::sqrt(static_cast<double>(k)), -14);
-  if (of_case > tolerance) return expect_close(found, expected, of_case, what);
-  const Array a = reference::load(found), b = reference::load(expected);
-  const auto width = static_cast<size_t>(found.shape()[-1]);
-  for (size_t row = 0; row < b.size(); row += width) {
-    double scale = 0, worst = 0;
-    for (size_t i = row; i < row + width; ++i) {
-      ASSERT_TRUE(std::isfinite(a[i])) << what << " element " << i;
-      scale = std::max(scale, std::abs(b[i]));
-      worst = std::max(worst, std::abs(a[i] - b[i]));
-    }
-    ASSERT_LE(worst, tolerance * scale) << what << ": row " << row / width;
-  }
 }
 
 /// A kernel without the CPU's bits.
