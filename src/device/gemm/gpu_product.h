@@ -7,21 +7,22 @@
 namespace ingot {
 
 /// Element (i, k) of A is a[i * a_row + k * a_k], element (k, j) of B is b[k * b_k + j * b_column].
-struct GpuProductShape {
+template <class Operand, class Result>
+struct GpuProductOf {
   int64_t m = 0, n = 0, k = 0;
-  int64_t a_row = 0, a_k = 1, b_k = 0, b_column = 1;
-  int64_t c_row = 0;            ///< from row to row of C, [m, n]
+  const Operand* a = nullptr;
+  int64_t a_row = 0, a_k = 1;
+  const Operand* b = nullptr;
+  int64_t b_k = 0, b_column = 1;
+  Result* c = nullptr;  ///< [m, n], rows c_row apart
+  int64_t c_row = 0;
   const float* bias = nullptr;  ///< [n], or none
   bool accumulate = false;
 };
 
 /// Each output is one chain of fused multiply-adds over ascending k, from 0 or from C, and then the bias: the
 /// CPU's bits (docs/numerics.md, rule 2).
-struct GpuProduct : GpuProductShape {
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* c = nullptr;
-};
+struct GpuProduct : GpuProductOf<float, float> {};
 INGOT_GPU_KERNEL(void, launch_product, (GpuStream stream, const GpuProduct& product));
 
 /// What tensor cores multiply: bf16; f32 that is read as its rounding to bf16; or f32 as the sum of two bf16,
@@ -32,10 +33,7 @@ enum class MmaOperand { bf16, rounded, split };
 /// 16 the roundings, then what is left); then C is added, then the bias, and the result rounded once. It
 /// follows from its row of A, its column of B and k alone (docs/numerics.md, "On tensor cores"). Of a_row and
 /// a_k one is 1, and of b_k and b_column.
-struct GpuMmaProduct : GpuProductShape {
-  const void* a = nullptr;
-  const void* b = nullptr;
-  void* c = nullptr;
+struct GpuMmaProduct : GpuProductOf<void, void> {
   MmaOperand a_is = MmaOperand::bf16, b_is = MmaOperand::bf16;
   DType c_type = DType::f32;  ///< or bf16
 };

@@ -10,13 +10,14 @@ template <int kTile>
 INGOT_ANYWHERE int64_t tiles_of(int64_t extent) {
   return (extent + kTile - 1) / kTile;
 }
-template <int kTile>
-INGOT_ANYWHERE int64_t blocks_of(const GpuProductShape& p) {
+template <int kTile, class Product>
+INGOT_ANYWHERE int64_t blocks_of(const Product& p) {
   return tiles_of<kTile>(p.m) * tiles_of<kTile>(p.n);
 }
 
 /// A product's result from its sum.
-INGOT_INLINE float with_bias(const GpuProductShape& p, float sum, int64_t column) {
+template <class Product>
+INGOT_INLINE float with_bias(const Product& p, float sum, int64_t column) {
   return p.bias != nullptr ? add_rn(sum, p.bias[column]) : sum;
 }
 
