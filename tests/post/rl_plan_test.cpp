@@ -69,17 +69,16 @@ TEST(RlPlan, WhatDecidesNoWeightMayChangeInARunThatWasBegun) {
   register_rl_environments();
   const TempDir folder;
   write_rl_rows(folder.path());
-  const auto differences = [&](const std::string& more) {
-    const auto recipe = [&](const std::string& keys) {
-      write_text(folder / "recipe.toml", rl_recipe(folder.path(), "run", 4, keys));
-      return to_node(load_recipe(folder / "recipe.toml", {}));
-    };
-    return diff_config(recipe(""), recipe(more));
+  write_text(folder / "recipe.toml", rl_recipe(folder.path(), "run", 4));
+  const auto recipe = [&](const std::vector<std::string>& changes) {
+    return to_node(load_recipe(folder / "recipe.toml", changes));
   };
-  const auto free = differences("reply_tokens = 2\nsignal_share = 0.5\ncache_mib = 7\nrecord_groups = 1\n");
+  const auto free =
+      diff_config(recipe({}), recipe({"--phases.1.rl.reply_tokens=2", "--phases.1.rl.signal_share=0.5",
+                                      "--phases.1.rl.cache_mib=7", "--phases.1.rl.record_groups=7"}));
   EXPECT_EQ(free.size(), 4u);
   for (const ConfigDifference& d : free) EXPECT_FALSE(d.fixed) << d.path;
-  const auto fixed = differences("resample = 3\n");
+  const auto fixed = diff_config(recipe({}), recipe({"--phases.1.rl.resample=3"}));
   ASSERT_EQ(fixed.size(), 1u);
   EXPECT_TRUE(fixed[0].fixed) << fixed[0].path;
 }
