@@ -62,6 +62,8 @@ int prove_on_gpu(const ProofRunOptions& o) {
   const ProofRun run = prove_kernels(o);
   std::string text;
   for (const KernelProof& p : run.proofs) text += fmt::format("proven: {} ({} cases)\n", p.kernel, p.cases);
+  for (const auto& [kernel, cases] : run.passed)
+    text += fmt::format("passed: {} ({} cases; a proof takes the whole op table)\n", kernel, cases);
   for (const auto& [kernel, cases] : run.failed)
     text += fmt::format("FAILED: {}: {} cases, the first '{}'\n", kernel, cases.size(), cases.front());
   for (const std::string& kernel : run.not_run) text += fmt::format("not run: {}\n", kernel);
@@ -121,13 +123,14 @@ void add_gpu_command(CLI::App& app, int& code) {
 
   CLI::App* e = c->add_subcommand("prove", "run the op table on the GPU; kernels that pass may run there");
   e->footer(
-      "A kernel that has not proven itself on an architecture is off there: --kernels=strict refuses the op "
-      "by "
-      "name.\nThe exit code is 1 where a kernel fails.");
+      "A kernel that has not proven itself on an architecture is off there, and --kernels=strict refuses its "
+      "op.\nThe exit code is 1 where a kernel fails.");
   add_common(e);
   e->add_option("--tests", o->tests,
                 "the test program ingot_test_ops; default: in tests/ beside this program");
-  e->add_option("--filter", o->filter, "tests to run, as GoogleTest takes them; default: the op table");
+  e->add_option(
+      "--filter", o->filter,
+      "tests to run, as GoogleTest takes them, for a look: no proof is kept; default: the op table");
   e->add_option("--seconds", o->seconds, "time limit")
       ->capture_default_str()
       ->check(in(between(1.0, 86400.0)));

@@ -168,7 +168,9 @@ ProofRun prove_kernels(const ProofRunOptions& o) {
       record.add({{"failed", {{"kernel", kernel}, {"cases", c.failed}}}});
     } else if (c.passed == 0) {
       run.not_run.push_back(kernel);
-    } else if (run.trouble.empty()) {  // else its later cases may be missing
+    } else if (!o.filter.empty() || !run.trouble.empty()) {  // others of its cases may not have run
+      run.passed.emplace_back(kernel, c.passed);
+    } else {
       KernelProof proof = facts;
       proof.kernel = kernel, proof.sources = kernel_sources(kernel), proof.cases = c.passed;
       run.proofs.push_back(proof);

@@ -26,7 +26,7 @@ void begin_record(const std::string& path, const KernelProof& facts);
 struct ProofRunOptions {
   std::string kind = "cuda";
   std::string tests;   ///< the test program; "": beside this program
-  std::string filter;  ///< names of tests, as GoogleTest takes them; "": those of the op table
+  std::string filter;  ///< tests to run, as GoogleTest names them, for a look: nothing is proven; "": all
   std::string record;  ///< file of the record, which is added to; "": none
   double seconds = 540;
 };
@@ -34,8 +34,9 @@ struct ProofRunOptions {
 struct ProofRun {
   std::vector<KernelProof> proofs;
   std::vector<std::pair<std::string, std::vector<std::string>>> failed;  ///< kernel, its cases
-  std::vector<std::string> not_run;  ///< kernels without a case that they take
-  std::string trouble;               ///< why the program did not end as it should; "": it did
+  std::vector<std::pair<std::string, int64_t>> passed;  ///< kernel, cases: not all of its cases ran
+  std::vector<std::string> not_run;                     ///< kernels without a case that they take
+  std::string trouble;  ///< why the program did not end as it should; "": it did
 };
 ProofRun prove_kernels(const ProofRunOptions& options);
 

@@ -149,10 +149,20 @@ TEST(GpuCommand, KernelsProveThemselvesBeforeTheyRun) {
       << strict.output;
   EXPECT_EQ(run("any").exit_code, 0);  // on the host
 
-  const std::string record = folder / "record.jsonl";
-  const ProcessResult proof =
-      run_process({INGOT_BINARY, "gpu", "prove", "--filter=Add.Cases:Activation.Cases", "--record=" + record},
-                  environment);
+  // An op table of two ops.
+  const std::string record = folder / "record.jsonl", table = folder / "ingot_test_ops";
+  std::filesystem::create_symlink(INGOT_BUILD_DIR "/tests/ingot_test_ops", table);
+  write_text(folder / "gpu_op_tests.txt", "Add.Cases:Activation.Cases\n");
+  const auto prove = [&](const std::string& option) {
+    return run_process({INGOT_BINARY, "gpu", "prove", "--tests=" + table, "--record=" + record, option},
+                       environment);
+  };
+  const ProcessResult look = prove("--filter=Add.Cases");
+  EXPECT_EQ(look.exit_code, 0) << look.output;
+  EXPECT_TRUE(has(look, "passed: add (") && has(look, "not run: activation") && !has(look, "proven"))
+      << look.output;
+  EXPECT_FALSE(std::filesystem::exists(folder / "own/proofs.json"));
+  const ProcessResult proof = prove("--seconds=500");
   EXPECT_EQ(proof.exit_code, 0) << proof.output;
   EXPECT_TRUE(has(proof, "proven: add (") && has(proof, "proven: activation (") &&
               has(proof, "not run: linear"))
@@ -175,6 +185,7 @@ TEST(GpuCommand, KernelsProveThemselvesBeforeTheyRun) {
   EXPECT_EQ(read_proofs(read_text(folder / "docs/proven.json"), "").size(), 2u);
   const nlohmann::json rows = nlohmann::json::parse(read_text(folder / "docs/rows.json"));
   ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("parts").size(), 2u);
   EXPECT_EQ(rows[0].at("parts")[0].at("part"), "ops");
 
   std::string other = read_text(record);
