@@ -2,6 +2,7 @@
 #include "tokenizer/unigram_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
@@ -12,6 +13,31 @@ namespace ingot {
 namespace {
 
 constexpr double kUnknownPenalty = 10;  // below the least score
+
+/// A score as the tokenizers library reads it: its JSON reader (serde_json) rounds the digits to a double and
+/// divides that by a power of ten, up to one unit in the last place off. Two ways to write a piece have equal
+/// sums as often as their tokens are the same in another order, and this unit decides between them.
+double read_by_tokenizers(double score) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, std::abs(score), std::chars_format::scientific);
+  uint64_t digits = 0;
+  int exponent = 0;
+  const char* c = text;
+  for (bool fraction = false; *c != 'e'; ++c) {
+    if (*c == '.') {
+      fraction = true;
+      continue;
+    }
+    digits = 10 * digits + static_cast<uint64_t>(*c - '0');
+    exponent -= fraction;
+  }
+  int power = 0;
+  c += c[1] == '+' ? 2 : 1;
+  std::from_chars(c, end.ptr, power);
+  exponent += power;
+  const double scale = std::pow(10.0, std::abs(exponent)), value = static_cast<double>(digits);
+  return std::copysign(exponent < 0 ? value / scale : value * scale, score);
+}
 
 }  // namespace
 
@@ -26,6 +52,7 @@ UnigramModel::UnigramModel(const TokenizerSpec& spec) : nodes_(1), scores_(spec.
   for (size_t id = 0; id < scores_.size(); ++id) {
     if (spec.vocabulary[id].empty()) continue;
     if (!std::isfinite(scores_[id])) fail("model.vocab[{}]: the score is not finite", id);
+    scores_[id] = read_by_tokenizers(scores_[id]);
     least = std::min(least, scores_[id]);
     const int byte = fallback_byte(spec.vocabulary[id]);
     if (byte >= 0) byte_id_[byte] = static_cast<int32_t>(id);

@@ -91,6 +91,14 @@ INSTANTIATE_TEST_SUITE_P(All, CharacterTokenizers,
                                          "metaspace_never", "unigram", "strips"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// "8", "88" and "88", "8" have equal scores but for the last place of what stands before them. The ids are
+/// those of tokenizers 0.23.3.
+TEST(UnigramTies, FallAsInTheTokenizersLibrary) {
+  const Tokenizer t = Tokenizer::from_json(json::parse(read("unigram.json"))["tokenizer"].dump());
+  EXPECT_EQ(t.encode("5488816.3530"),
+            (std::vector<int32_t>{260, 330, 294, 533, 468, 476, 373, 261, 360, 330, 360, 268}));
+}
+
 class SentencePieceModels : public testing::TestWithParam<const char*> {};
 
 TEST_P(SentencePieceModels, EncodeAsTheirLibraryDoes) {

