@@ -2,7 +2,9 @@
 #include "train/validation.h"
 
 #include <cmath>
+#include <optional>
 
+#include "base/progress.h"
 #include "data/rows.h"
 
 namespace ingot {
@@ -18,7 +20,10 @@ ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const
   const int64_t windows = max_tokens > 0
                               ? std::min(pass.windows(), std::max<int64_t>(1, max_tokens / phase.sequence))
                               : pass.windows();
-  double sums[2] = {0, 0};  // of -logprob, and targets
+  double sums[2] = {0, 0};           // of -logprob, and targets
+  std::optional<Progress> progress;  // of all tokens at a run's end it can be minutes
+  if (engine.ranks().world().rank() == 0)
+    progress.emplace(fmt::format("validating on {}", source.name()), windows * phase.sequence);
   // Data ranks take windows in turn. At the end some repeat a window that does not count: the ranks of an
   // expert group must have equally many tokens.
   for (int64_t first = 0; first < windows;) {
@@ -28,6 +33,7 @@ ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const
     const auto [nll, valid] = engine.evaluate(pass.batch(mine < windows ? mine : first, count));
     if (mine < windows) sums[0] += nll, sums[1] += static_cast<double>(valid);
     first += count * data;
+    if (progress) progress->update(std::min(first, windows) * phase.sequence);
   }
   const Tensor t = Tensor::of(sums, {2});
   groups.data().all_reduce(t, t).wait();

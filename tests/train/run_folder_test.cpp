@@ -398,6 +398,8 @@ TEST_F(RunFolder, APlanHasItsNumbersAsJson) {
   EXPECT_GE(static_cast<double>(files), predicted);
   EXPECT_LT(static_cast<double>(files), 1.3 * predicted) << "the headers of files this small";
   expect_says(ingot_in(project(), "run recipe.toml --plan --json=plan.json"), "lower bound");
+  expect_says(ingot_in(project(), "run recipe.toml --plan --phases.{0,1}.steps=1 --phases.{0,1}.warmup=0"),
+              "for the validation at the end, which takes all tokens held out");
   EXPECT_EQ(nlohmann::json::parse(read_text(in_project("plan.json"))).at("tokens"), plan.at("tokens"));
   EXPECT_EQ(ingot_in(project(), "run recipe.toml --json").exit_code, 2) << "only a plan is numbers";
 }
