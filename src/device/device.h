@@ -88,7 +88,8 @@ class Device {
   virtual bool captures_graphs() const { return false; }
   /// Kernels that the thread launches from now on are not run but kept, until end_capture(). What would be
   /// another at each replay is an InternalError, which ends the capture: bytes that are copied from or to the
-  /// host, waits, events, memory that is allocated, released, or given out or back by an arena.
+  /// host, waits, events, memory that is allocated or released. What an arena gives out must come back to it
+  /// before the capture ends, and is given out again by each replay.
   virtual void begin_capture() {}
   virtual DeviceGraph end_capture() { return {}; }
   /// Asks for the work of the graph in the compute stream. Its kernels read what their memory holds then;

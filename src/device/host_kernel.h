@@ -22,6 +22,9 @@ struct HostKernel {
   /// way and calls no device; what else it uses must stay as it is until an event recorded later is
   /// synchronized.
   std::function<void(std::span<void* const> at)> body;
+  /// The body holds values of the host that were read when it was made, for what this names, a literal: it
+  /// belongs into no graph. nullptr: it holds none.
+  const char* carries = nullptr;
 };
 
 /// Addresses inside of what a kernel takes: those of the device now, where the bytes are when it runs. What

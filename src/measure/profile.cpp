@@ -100,6 +100,7 @@ std::map<ProfileReport::Key, ProfileCell> ProfileReport::cells() const {
 
 std::vector<DeviceCount> counts_of(const DeviceCounters& c) {
   return {{"launches", "kernels", c.launches},
+          {"graph_launches", "graphs", c.graph_launches},
           {"synchronizations", "waits of the host", c.synchronizations},
           {"allocations", "allocations", c.allocations},
           {"uploads", "copies to it", c.uploads},

@@ -19,6 +19,7 @@ namespace ingot {
 namespace {
 
 /// Measurements on each side of the steps.
+constexpr int64_t kUncounted = 3;  ///< steps that make graphs
 constexpr int kPeaks = 3;
 constexpr double kShared = 0.1;  ///< seconds of each, where several ranks measure
 
@@ -108,6 +109,11 @@ void measure_limits(Communicator& group, RankProfile& rank) {
   group.barrier();
 }
 
+/// Steps whose ops nobody watches, after the others: the first make graphs, the rest is counted.
+int64_t counted_steps(const ProfileOptions& o) {
+  return device_of(compute_device()).captures_graphs() ? kUncounted + o.steps : 0;
+}
+
 }  // namespace
 
 ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std::vector<std::string>& fields,
@@ -125,7 +131,7 @@ ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std:
   }
   if (!o.phase.empty()) at = {phase_named(r, o.phase), 0, 0};
   const int64_t window = r.window_at(at.phase, at.step);
-  keep_only(r, at, o.warm_up + o.steps);
+  keep_only(r, at, o.warm_up + o.steps + counted_steps(o));
   if (run && r.run.start_from == path) {  // its phases so far have changed these
     const ModelConfig stored = open_stored_model(fs, path, Verify::structure).config;
     r.model.rope_theta = stored.rope_theta, r.model.window = stored.window;
@@ -198,6 +204,16 @@ void StepRecorder::waited(double begin, double end) {
   step_.ops.push_back(std::move(s));
 }
 
+void StepCounter::enters(StepPart part) {
+  if (part == StepPart::data && --warm_up_ == -1) begin_ = counts_of(device_of(compute_device()).counters());
+}
+
+std::vector<DeviceCount> StepCounter::take() {
+  std::vector<DeviceCount> counts = counts_of(device_of(compute_device()).counters());
+  for (size_t i = 0; i < begin_.size(); ++i) counts[i].count -= begin_[i].count;
+  return counts;
+}
+
 std::vector<StepSpan> StepRecorder::take() {
   enters(StepPart::data);
   step_ = {};
@@ -229,6 +245,12 @@ ProfileReport profile_run(FileSystem& fs, const ProfiledSteps& steps, const Prof
     mine.steps = recorder.take();
     report.device = compute_device();
     report.device_work = recorder.device_work();
+    if (const int64_t more = counted_steps(o); more > 0) {
+      StepCounter counter(kUncounted);
+      trainer.observe(&counter);
+      trainer.run_steps(more);
+      report.device_work = counter.take();
+    }
     trainer.observe(nullptr);
     report.micro_batch = phase.micro(std::max<int64_t>(1, own.parallel.data));
     measure_limits(*group, mine);

@@ -35,7 +35,7 @@ class StepRecorder final : public RunObserver {
   bool wants_tensors() const override { return false; }
   /// Ends the last step.
   std::vector<StepSpan> take();
-  /// What the compute device did in the steps that were kept.
+  /// What the compute device did in the steps that were kept, whose ops were watched.
   const std::vector<DeviceCount>& device_work() const { return device_work_; }
 
  private:
@@ -49,6 +49,23 @@ class StepRecorder final : public RunObserver {
   size_t unplaced_ = 0;  ///< waits from this index of step_.ops on have no segment yet
   bool inside_ = false;
   WaitListener listener_;
+};
+
+/// Counts what the compute device does in steps whose ops nobody watches: those of a run.
+class StepCounter final : public RunObserver {
+ public:
+  /// The first `warm_up` steps are not counted.
+  explicit StepCounter(int64_t warm_up) : warm_up_(warm_up) {}
+  void enters(StepPart part) override;
+  bool wants_ops() const override { return false; }
+  bool wants_tensors() const override { return false; }
+  void tensor(const std::string&, const Tensor&) override {}
+  /// Ends the last step.
+  std::vector<DeviceCount> take();
+
+ private:
+  int64_t warm_up_;
+  std::vector<DeviceCount> begin_;
 };
 
 /// Called by all ranks of the world with the same steps; all return the same report, `of` not filled in.

@@ -82,6 +82,8 @@ struct Context {
   double imbalance = 1;
   /// f32 rows are sent to experts and back in bf16; not with all_gather.
   bool bf16_dispatch = false;
+  /// The documents where a device finds them (ops/sequence/documents.h), in place of `rows`.
+  Value documents = {};
 
   Precision precision() const { return weights.precision(); }
   /// A parameter's compute value, or an absent one for index -1.

@@ -48,13 +48,13 @@ AttentionResult attend_in_chunks(Context& c, AttentionAttr attr, const Value& qk
 AttentionResult attend(Context& c, AttentionAttr attr, const Value& qkv_TW) {
   if (has_chunks(c)) return attend_in_chunks(c, attr, qkv_TW);
   attr.rows = c.rows;
-  return attention(c.tape, attr, qkv_TW);
+  return attention(c.tape, attr, qkv_TW, c.documents);
 }
 
 Value prepare_cca(Context& c, CcaAttr attr, const Value& qkv_TW, const CcaParams& params) {
   if (!has_chunks(c)) {
     attr.rows = c.rows;
-    return cca(c.tape, attr, qkv_TW, c.positions_T, params);
+    return cca(c.tape, attr, qkv_TW, c.positions_T, params, c.documents);
   }
   const ContextAttr context{c.context, c.context_rows};
   attr.rows = &c.context_rows->with_halo();

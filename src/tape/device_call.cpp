@@ -71,8 +71,8 @@ void launch_call(Device& device, const Kernel& kernel, const Node& node, const O
                                                                                     : kernel.backward_input;
   const auto owned = std::make_shared<OwnedCall>(node, call, direction, scratch_bytes);
   for (size_t i = 0; i < owned->copies(); ++i) device.count_unplanned_copy();
-  device.launch(
-      {owned->ranges(), [owned, function](std::span<void* const> at) { owned->run(function, at); }});
+  device.launch({owned->ranges(), [owned, function](std::span<void* const> at) { owned->run(function, at); },
+                 owned->copies() > 0 || owned->writes_to_host() ? node.op->name : nullptr});
   if (owned->writes_to_host()) device.synchronize(device.record(StreamRole::compute));
 }
 

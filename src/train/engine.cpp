@@ -252,10 +252,11 @@ StepOutcome TrainEngine::step_on_device(const data::Batch& batch, const StepCall
   };
   std::optional<OnDevice> weights(*this);
   if (!device_update_) build_device_update();
+  move_to_device();  // what was read on the host: passes that are replayed ask for no tensors
   const bool alone = ranks_->groups().world().size() == 1;
   const double begin = monotonic_seconds();
   StepOptions options = call.options;
-  options.observer = call.observer;
+  if (call.observer != nullptr && call.observer->wants_ops()) options.observer = call.observer;
   if (alone) options.sums = &device_update_->sums();
   enters(StepPart::passes);
   device_update_->begin_step();

@@ -116,6 +116,8 @@ class TrainEngine {
   }
   /// Blocks that the passes took from outside their planned memory so far.
   int64_t plan_misses() const { return runner_->plan_misses(); }
+  /// See StepRunner::graph_counts().
+  MicroGraphCounts graph_counts() const { return runner_->graph_counts(); }
   /// Whether updates move selection biases of routers, unless a phase freezes them.
   bool balances_routers() const { return !balance_->layers().empty(); }
   /// Frees the memory of the step until the next one; see StepRunner::release_memory().

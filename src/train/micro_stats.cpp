@@ -54,6 +54,13 @@ void MicroStats::count_columns(std::span<const float> logprob, const ObjectiveRe
   }
 }
 
+void MicroStats::add(const MicroRead& read, std::span<const Tensor> values) const {
+  if (read.depth < 0) return add_metric(read.metric, read.layer, values[0]);
+  if (read.depth == 0) return void(add_head(batch->targets, batch->given, stats, values));
+  const auto module = static_cast<size_t>(read.depth) - 1;
+  add_head(batch->mtp.at(module).targets, {}, stats != nullptr ? &stats->mtp.at(module) : nullptr, values);
+}
+
 void MicroStats::add_metric(const std::string& name, int64_t layer, const Tensor& value) const {
   if (name == "router_ids") return count_by_source(layer, value);
   const std::vector<double> values = to_doubles(value);

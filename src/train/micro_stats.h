@@ -7,6 +7,13 @@
 
 namespace ingot {
 
+/// Which values of a micro-batch the host reads: the statistics of a head, or a metric of the tape.
+struct MicroRead {
+  int64_t depth = -1;  ///< of the head: 0 for the next token; -1: a metric
+  std::string metric = {};
+  int64_t layer = 0;
+};
+
 /// Outlives tape and micro-step; the model, the statistics and the running counts must outlive it.
 struct MicroStats {
   std::shared_ptr<const MicroBatch> batch;
@@ -23,6 +30,8 @@ struct MicroStats {
   /// nullptr: none. Tensors: logprob, lse and entropy [T]; the last may be undefined.
   ObjectiveResult add_head(const Tensor& targets, const ColumnSpans& columns, HeadStats* head,
                            std::span<const Tensor> values) const;
+  /// The values of a read: those of a head whose objective is evaluated at the end of the step, or a metric.
+  void add(const MicroRead& read, std::span<const Tensor> values) const;
   /// A metric of the tape.
   void add_metric(const std::string& name, int64_t layer, const Tensor& value) const;
 

@@ -6,6 +6,7 @@
 #include "device/host_kernel.h"
 #include "tensor/convert.h"
 #include "tensor/host_copy.h"
+#include "train/micro_places.h"
 #include "train/micro_stats.h"
 
 namespace ingot {
@@ -14,17 +15,6 @@ namespace {
 void scale(std::vector<float>& values, double weight) {
   if (weight != 1)
     for (float& v : values) v *= static_cast<float>(weight);
-}
-
-/// Of an objective that knows them, times `weight`.
-std::vector<float> known_cotangents(const ColumnSpans& columns, size_t tokens, double weight) {
-  std::vector<float> d(tokens, -1.0F);
-  if (!columns.cotangent.empty())
-    d.assign(columns.cotangent.begin(), columns.cotangent.end());
-  else
-    for (size_t t = 0; t < columns.weight.size(); ++t) d[t] = -columns.weight[t];
-  scale(d, weight);
-  return d;
 }
 
 HeadAllowed allowed_ids(Tape& tape, const MicroBatch& batch) {
@@ -123,7 +113,7 @@ void RunningCounts::add(int64_t layer, std::span<const double> choices, int64_t 
 
 MicroStep::MicroStep(const Model& model, Tape& tape, std::shared_ptr<const MicroBatch> batch,
                      const StepOptions& options, const StepTokens& step, StepStats* stats,
-                     RunningCounts& running, StepReads& reads)
+                     RunningCounts& running, StepReads& reads, MicroPlaces* places)
     : model_(model),
       tape_(tape),
       shared_(std::move(batch)),
@@ -132,9 +122,15 @@ MicroStep::MicroStep(const Model& model, Tape& tape, std::shared_ptr<const Micro
       stats_(stats),
       running_(running),
       reads_(reads),
-      context_{tape, model.weights(), &batch_.rows, tape.leaf(batch_.positions)},
-      ids_T_(tape.leaf(batch_.ids)),
+      places_(places),
+      context_{tape, model.weights(), &batch_.rows,
+               tape.leaf(places != nullptr ? places->positions() : batch_.positions)},
+      ids_T_(tape.leaf(places != nullptr ? places->ids(0) : batch_.ids)),
       objectives_(1 + batch_.mtp.size()) {
+  if (places != nullptr && places->documents().defined()) {
+    context_.rows = nullptr;
+    context_.documents = tape.leaf(places->documents());
+  }
   context_.context_rows = batch_.chunks.get();
   model.equip(context_);
   const std::vector<int64_t>& layers = model.decoder().moe_layers();
@@ -176,8 +172,10 @@ std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector
   take_running_counts();
   StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
   for (int64_t depth = 0; depth <= stage.depths(); ++depth) {
-    Value hidden_TD =
-        stage.head_input(depth, depth > 0 ? batch_.mtp.at(static_cast<size_t>(depth) - 1).ids : Tensor());
+    Tensor ids;
+    if (depth > 0) ids = batch_.mtp.at(static_cast<size_t>(depth) - 1).ids;
+    if (depth > 0 && places_ != nullptr) ids = places_->ids(depth);
+    Value hidden_TD = stage.head_input(depth, ids);
     if (parts.loss) predict(depth, std::move(hidden_TD));
   }
   seed_router_losses(stage.balance_losses());
@@ -189,12 +187,12 @@ void MicroStep::predict(int64_t depth, Value hidden_TD) {
   if (depth == 0)
     return run_head(
         std::move(hidden_TD),
-        {batch_.targets, 1, batch_.given, options_.objective->logit_scale, allowed_ids(tape_, batch_)},
+        {0, batch_.targets, 1, batch_.given, options_.objective->logit_scale, allowed_ids(tape_, batch_)},
         objectives_[0], stats_);
   const auto k = static_cast<size_t>(depth) - 1;
   const MtpInputs& inputs = batch_.mtp.at(k);
   if (stats_ != nullptr) stats_->mtp.resize(batch_.mtp.size());
-  run_head(std::move(hidden_TD), {inputs.targets, inputs.weight}, objectives_[k + 1],
+  run_head(std::move(hidden_TD), {depth, inputs.targets, inputs.weight}, objectives_[k + 1],
            stats_ != nullptr ? &stats_->mtp[k] : nullptr);
 }
 
@@ -202,35 +200,41 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   const int64_t rows = what.targets.numel();
   const auto tokens = static_cast<size_t>(rows);
   const Objective& objective = *options_.objective;
-  if (objective.known_cotangent) c.row_weight = known_cotangents(what.columns, tokens, what.weight);
-  c.is_late = options_.head == HeadMode::gradient && tape_.options().copies_leaves;
+  Tensor targets_T = what.targets, weights_T;
+  if (places_ != nullptr) {
+    targets_T = places_->targets(what.depth), weights_T = places_->row_weights(what.depth);
+  } else if (objective.known_cotangent) {
+    c.row_weight = known_cotangents(what.columns, tokens, what.weight);
+    weights_T = Tensor::of(c.row_weight.data(), {rows});
+  }
+  c.is_late = options_.head == HeadMode::gradient && (tape_.options().copies_leaves || options_.has_places);
+  const Value targets = tape_.leaf(targets_T);
   Value row_weight;
-  if (options_.head == HeadMode::gradient) row_weight = tape_.leaf(Tensor::of(c.row_weight.data(), {rows}));
+  if (options_.head == HeadMode::gradient) row_weight = tape_.leaf(weights_T);
   // In mode gradient the head takes the z-loss cotangent relative to the row weight, which is negative.
   const HeadAttr attr{.mode = options_.head,
                       .entropy = objective.entropy,
                       .z_coefficient = -options_.z_coefficient,
                       .scale = what.logit_scale};
-  const HeadResult h = model_.decoder().head(context_, attr, hidden_TD, tape_.leaf(what.targets), {},
-                                             row_weight, what.allowed);
+  const HeadResult h =
+      model_.decoder().head(context_, attr, hidden_TD, targets, {}, row_weight, what.allowed);
   hidden_TD = {};  // the tape may free it
   if (tape_.options().device == DeviceKind::null) {
     c.objective.d_logprob.assign(tokens, 0);
     if (options_.z_coefficient != 0 && !c.is_late) c.objective.d_lse.assign(tokens, 0);
     if (objective.entropy) c.objective.d_entropy.assign(tokens, 0);
   } else {
-    const auto add = [counts = counts_, targets = what.targets, columns = what.columns,
-                      stats](std::span<const Tensor> values) {
-      return counts->add_head(targets, columns, stats, values);
-    };
     const std::initializer_list<Tensor> statistics = {h.logprob_T.tensor(), h.lse_T.tensor(),
                                                       objective.entropy ? h.entropy_T.tensor() : Tensor()};
-    if (stats == stats_ && options_.sums != nullptr) sum_on_device(h.logprob_T.tensor());
+    if (stats == stats_ && options_.sums != nullptr) sum_on_device(h.logprob_T.tensor(), targets.tensor());
     if (c.is_late) {
-      reads_.read(statistics, add);
+      read({what.depth}, statistics);
+      if (places_ != nullptr) places_->launch_copies();
     } else {
       StepReads now(device_of(tape_.options().device));  // the host decides what backward begins with
-      now.read(statistics, [&](std::span<const Tensor> values) { c.objective = add(values); });
+      now.read(statistics, [&](std::span<const Tensor> values) {
+        c.objective = counts_->add_head(what.targets, what.columns, stats, values);
+      });
       now.finish();
     }
     scale(c.objective.d_logprob, what.weight);
@@ -241,18 +245,29 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   const auto seed = [&](const Value& statistic, const std::vector<float>& cotangent) {
     if (!cotangent.empty()) tape_.seed(statistic, Tensor::of(cotangent.data(), {rows}));
   };
-  seed(h.logprob_T, c.objective.d_logprob);
+  if (places_ != nullptr)
+    tape_.seed(h.logprob_T, weights_T);
+  else
+    seed(h.logprob_T, c.objective.d_logprob);
   seed(h.lse_T, c.objective.d_lse);
   seed(h.entropy_T, c.objective.d_entropy);
 }
 
-void MicroStep::sum_on_device(const Tensor& logprob_T) const {
-  const int32_t* const targets = batch_.targets.as<int32_t>();  // kept until the step is over
+void MicroStep::read(const MicroRead& what, std::initializer_list<Tensor> values) {
+  if (places_ != nullptr) places_->take(what, values);
+  if (places_ == nullptr || !places_->has_results())
+    reads_.read(values, [counts = counts_, what](std::span<const Tensor> read) { counts->add(what, read); });
+}
+
+void MicroStep::sum_on_device(const Tensor& logprob_T, const Tensor& targets_T) const {
   device_of(logprob_T.device)
-      .launch({{{logprob_T.data, logprob_T.bytes(), false}, {options_.sums->loss, sizeof(double), true}},
-               [targets, rows = logprob_T.numel()](std::span<void* const> at) {
+      .launch({{{logprob_T.data, logprob_T.bytes(), false},
+                {targets_T.data, targets_T.bytes(), false},
+                {options_.sums->loss, sizeof(double), true}},
+               [rows = logprob_T.numel()](std::span<void* const> at) {
                  const auto* logprob = static_cast<const float*>(at[0]);
-                 auto* sum = static_cast<double*>(at[1]);
+                 const auto* targets = static_cast<const int32_t*>(at[1]);
+                 auto* sum = static_cast<double*>(at[2]);
                  for (int64_t t = 0; t < rows; ++t)
                    if (targets[t] >= 0) *sum += logprob[t];
                }});
@@ -273,29 +288,28 @@ void MicroStep::sum_on_device(const Metric& metric) const {
        }});
 }
 
-/// A router's losses are means; each counts as much as the step's loss is divided by, times the share of the
-/// step's rows that this router sees.
+void MicroStep::seed_loss(const Value& loss, const float& cotangent, Tensor place) {
+  tape_.seed(loss, place.defined() ? place : Tensor::of(&cotangent, {1}));
+}
+
 void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
   const MoeConfig& moe = model_.config().moe;
-  const double weight = step_.divisor * (static_cast<double>(router_rows()) / static_cast<double>(step_.all));
-  d_aux_ = static_cast<float>(moe.aux_coefficient * weight);
-  d_sequence_ = static_cast<float>(moe.sequence_aux_coefficient * weight);
-  d_z_ = static_cast<float>(moe.z_coefficient * weight);
+  seeds_ = router_seeds(moe, step_, router_rows());
+  const bool placed = places_ != nullptr;
   for (const BalanceLosses& b : losses) {
-    if (moe.aux_coefficient != 0) tape_.seed(b.aux, Tensor::of(&d_aux_, {1}));
-    if (b.sequence.defined()) tape_.seed(b.sequence, Tensor::of(&d_sequence_, {1}));
-    if (moe.z_coefficient != 0) tape_.seed(b.z, Tensor::of(&d_z_, {1}));
+    if (moe.aux_coefficient != 0) seed_loss(b.aux, seeds_.aux, placed ? places_->aux_seed() : Tensor());
+    if (b.sequence.defined())
+      seed_loss(b.sequence, seeds_.sequence, placed ? places_->sequence_seed() : Tensor());
+    if (moe.z_coefficient != 0) seed_loss(b.z, seeds_.z, placed ? places_->z_seed() : Tensor());
   }
 }
 
 void MicroStep::collect_metrics() {
   for (const Metric& m : tape_.metrics()) {
     if (options_.sums != nullptr) sum_on_device(m);
-    reads_.read({m.value.tensor()},
-                [counts = counts_, name = m.name, layer = int64_t{m.layer}](std::span<const Tensor> value) {
-                  counts->add_metric(name, layer, value[0]);
-                });
+    read({-1, m.name, m.layer}, {m.value.tensor()});
   }
+  if (places_ != nullptr) places_->launch_copies();
 }
 
 EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,

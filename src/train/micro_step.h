@@ -2,6 +2,7 @@
 // same code runs on the null device, where it yields the memory plan and the work. Shape letters: T rows
 // (tokens) of the micro-batch on this rank, D model width, E experts.
 #pragma once
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <span>
@@ -57,6 +58,7 @@ struct StepOptions {
   bool check_finite = false;  ///< Error that names the first op with a NaN or infinity
   TapeObserver* observer = nullptr;
   const StepSums* sums = nullptr;  ///< which a step adds to on the device; nullptr: none
+  bool has_places = false;         ///< inputs of micro-batches are in MicroPlaces, not in the tape's memory
   Digest* own_digest = nullptr;    ///< see GradientReducer::own_digest
 };
 
@@ -85,6 +87,11 @@ struct StepTokens {
   double divisor = 1;
 };
 
+/// Cotangents of a router's losses.
+struct RouterSeeds {
+  float aux = 0, sequence = 0, z = 0;
+};
+
 /// AuxScope::global: the choices of each expert in the micro-batches of a step so far, on all ranks. A
 /// layer's micro-batches run forward one after the other, so each takes what its predecessors left.
 class RunningCounts {
@@ -104,17 +111,20 @@ class RunningCounts {
   std::map<int64_t, Layer> layers_;
 };
 
+struct MicroRead;   // train/micro_stats.h
 struct MicroStats;  // train/micro_stats.h
+class MicroPlaces;  // train/micro_places.h
 
 /// Forward, objective and cotangents of a whole model or of a pipeline stage. The caller runs the backward
 /// pass, which this must outlive.
 class MicroStep final : public PipelineStep {
  public:
   /// The micro-batch adds to `stats`, router entropies as sums over tokens, when `reads` has the values;
-  /// nullptr measures nothing, and `running` stays as it is.
+  /// nullptr measures nothing, and `running` stays as it is. `places`: where StepOptions::has_places; the
+  /// micro-batch was put there, and the values are read there, too.
   MicroStep(const Model& model, Tape& tape, std::shared_ptr<const MicroBatch> batch,
             const StepOptions& options, const StepTokens& step, StepStats* stats, RunningCounts& running,
-            StepReads& reads);
+            StepReads& reads, MicroPlaces* places = nullptr);
   Context& context() override { return context_; }
   std::vector<Value> forward(const StageParts& parts, const std::vector<Value>& received = {}) override;
 
@@ -125,8 +135,9 @@ class MicroStep final : public PipelineStep {
     ObjectiveResult objective;
     bool is_late = false;  ///< the objective is evaluated at the end of the step; backward needs none of it
   };
-  /// What one head predicts. Modules of multi-token prediction have targets and weight alone.
+  /// What one head predicts. Modules of multi-token prediction have depth, targets and weight alone.
   struct Prediction {
+    int64_t depth;
     Tensor targets;
     double weight = 1;  ///< of its loss
     ColumnSpans columns = {};
@@ -136,8 +147,12 @@ class MicroStep final : public PipelineStep {
   void predict(int64_t depth, Value hidden_TD);
   /// One head: statistics, objective, cotangents. Releases the hidden states.
   void run_head(Value hidden_TD, const Prediction& what, Cotangents& c, HeadStats* stats);
+  /// Reads values at the end of the step.
+  void read(const MicroRead& what, std::initializer_list<Tensor> values);
+  /// Sets the cotangent of a router's loss: a scalar of the host, or where the places have it.
+  void seed_loss(const Value& loss, const float& cotangent, Tensor place);
   /// Adds the log-probabilities of the targets to StepSums::loss.
-  void sum_on_device(const Tensor& logprob_T) const;
+  void sum_on_device(const Tensor& logprob_T, const Tensor& targets_T) const;
   /// Adds a metric to the sums of its layer, if they have some for it.
   void sum_on_device(const Metric& metric) const;
   void seed_router_losses(const std::vector<BalanceLosses>& losses);
@@ -156,12 +171,13 @@ class MicroStep final : public PipelineStep {
   StepStats* stats_;
   RunningCounts& running_;
   StepReads& reads_;
+  MicroPlaces* const places_;
   std::shared_ptr<const MicroStats> counts_;
   std::map<int64_t, std::vector<float>> earlier_;  ///< what this micro-batch found in running_
   Context context_;
   Value ids_T_;
   std::vector<Cotangents> objectives_;
-  float d_aux_ = 0, d_sequence_ = 0, d_z_ = 0;
+  RouterSeeds seeds_;
 };
 
 /// A micro-batch without a backward pass: sums of -logprob over valid targets, and each of them where

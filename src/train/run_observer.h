@@ -19,6 +19,8 @@ enum class StepPart {
 class RunObserver : public TapeObserver {
  public:
   virtual void enters(StepPart part) = 0;
+  /// False: ops and tensors may go unseen, so that passes on a device are graphs.
+  virtual bool wants_ops() const { return true; }
 };
 
 }  // namespace ingot

@@ -87,7 +87,7 @@ PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
 TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {
   TapeOptions t;
   t.device = device;
-  t.copies_leaves = compute_device() != DeviceKind::cpu;
+  t.copies_leaves = compute_device() != DeviceKind::cpu && !o.has_places;
   t.check_finite = o.check_finite;
   t.policy = o.policy;
   t.offload_store = o.offload_store;
@@ -240,10 +240,17 @@ StepRunner::StepRunner(Model& model, GradientBuffer& gradients, const StepRanks&
 }
 
 PlannedArena& StepRunner::prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count) {
-  const ArenaKey key{
-      ranks_.pipe != nullptr ? count : 1, options.micro_batch,        batch.sequence_length, options.head,
-      options.z_coefficient != 0,         options.objective->entropy, options.policy};
+  const ArenaKey key{ranks_.pipe != nullptr ? count : 1,
+                     options.micro_batch,
+                     batch.sequence_length,
+                     options.head,
+                     options.z_coefficient != 0,
+                     options.objective->entropy,
+                     options.policy,
+                     options.has_places};
   if (arena_ && key == arena_key_) return *arena_;
+  if (graphs_ && key == arena_key_) graphs_->forget();
+  if (key != arena_key_) graphs_.reset();
   arena_.reset();  // frees the old memory first
   arena_ = std::make_unique<PlannedArena>(
       plan_step(model_, options, options.micro_batch, batch.sequence_length, ranks_, count).memory,
@@ -274,8 +281,11 @@ uint64_t StepRunner::digest_of_share(const data::Batch& batch, StepOptions optio
   return digest.value();
 }
 
-std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, const StepOptions& options,
+std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, const StepOptions& asked,
                                                      int64_t further) {
+  StepOptions options = asked;
+  options.has_places =
+      ranks_.pipe == nullptr && MicroGraphs::take(model_, batch, asked, device_of(compute_device()));
   const RankGroups* groups = ranks_.groups;
   const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
                 rank = groups != nullptr ? (groups->batch_rank() + further) % ranks : 0;
@@ -308,6 +318,10 @@ std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, c
         model_, tape, share(micro_batch(batch, first, options.micro_batch, step->mtp, groups)), options,
         tokens, &stats, step->running, step->reads);
   };
+  if (options.has_places) {
+    run_in_places(batch, options, arena, count, tokens, *step);
+    return step;
+  }
   if (reducer_) reducer_->own_digest = options.own_digest;
   if (reducer_) reducer_->begin_step(count);
   if (ranks_.pipe != nullptr) {
@@ -326,6 +340,24 @@ std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, c
   }
   if (reducer_) reducer_->finish();
   return step;
+}
+
+/// Of one rank, whose gradients are those of the step.
+void StepRunner::run_in_places(const data::Batch& batch, const StepOptions& options, PlannedArena& arena,
+                               int64_t count, const StepTokens& tokens, StartedStep& step) {
+  Device& device = device_of(compute_device());
+  if (!graphs_)
+    graphs_ = std::make_unique<MicroGraphs>(model_, gradients_, device,
+                                            options.micro_batch * batch.sequence_length);
+  const TapeOptions how = tape_options(options, &gradients_, compute_device());
+  const MicroGraphs::Step in{options, how, arena, tokens, step.stats, step.running, step.reads};
+  graphs_->begin_step(options);
+  for (int64_t b = 0; b < count; ++b)
+    graphs_->run(share(micro_batch(batch, b * options.micro_batch, options.micro_batch, step.mtp)), in);
+  if (reducer_ == nullptr || options.own_digest == nullptr) return;
+  reducer_->own_digest = options.own_digest;
+  reducer_->begin_step(count);
+  reducer_->finish();
 }
 
 StepStats StepRunner::finish(StartedStep& step) const {

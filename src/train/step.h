@@ -11,7 +11,7 @@
 #include "optim/param.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/weight_gatherer.h"
-#include "train/micro_step.h"
+#include "train/micro_graphs.h"
 #include "train/recipe.h"
 
 namespace ingot {
@@ -103,7 +103,12 @@ class StepRunner {
   }
   /// Frees the planned memory; the next run() allocates it anew. For work between steps that needs memory of
   /// its own.
-  void release_memory() { arena_.reset(); }
+  void release_memory() {
+    if (graphs_) graphs_->forget();
+    arena_.reset();
+  }
+  /// How often passes ran as graphs of a device, and how often without, in the present memory.
+  MicroGraphCounts graph_counts() const { return graphs_ ? graphs_->counts() : MicroGraphCounts(); }
   /// Planned activation memory of the step; 0 before the first run.
   int64_t slab_bytes() const { return arena_ ? arena_->slab_bytes() : 0; }
   /// Buffers that did not fit the plan, in the present memory.
@@ -116,11 +121,14 @@ class StepRunner {
     HeadMode head = HeadMode::store;
     bool z_loss = false, entropy = false;
     const SlotPolicy* policy = nullptr;  ///< by identity
+    bool has_places = false;
     bool operator==(const ArenaKey&) const = default;
   };
   /// The passes of the share that is `further` data ranks on.
   std::unique_ptr<StartedStep> start_share(const data::Batch& batch, const StepOptions& options,
                                            int64_t further);
+  void run_in_places(const data::Batch& batch, const StepOptions& options, PlannedArena& arena, int64_t count,
+                     const StepTokens& tokens, StartedStep& step);
   /// The planned memory of a step of `count` micro-batches.
   PlannedArena& prepare_arena(const data::Batch& batch, const StepOptions& options, int64_t count);
   Model& model_;
@@ -129,6 +137,7 @@ class StepRunner {
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<PlannedArena> arena_;
   ArenaKey arena_key_;
+  std::unique_ptr<MicroGraphs> graphs_;  ///< where StepOptions::has_places
   HeapArena heap_{device_of(compute_device())};
 };
 

@@ -90,22 +90,86 @@ TEST_P(SimGraphs, AValueThatAKernelCarriesIsBakedIn) {
 
 TEST_P(SimGraphs, ACaptureRefusesWhatWouldBeAnotherAtEachReplay) {
   std::vector<float> host(kCount);
+  Block kept = arena_.allocate(kBytes, "spare");
+  arena_.release(kept);
   const std::function<void()> mistakes[] = {
       [&] { fill(x_, 1); },
       [&] { sim_device().begin_download(host.data(), y_.data, kBytes, StreamRole::compute); },
-      [&] { sim_device().record(StreamRole::compute); }, [&] { arena_.allocate(1 << 12, "late"); },
-      [&] { arena_.release(x_); }};
+      [&] { sim_device().record(StreamRole::compute); },
+      [&] { arena_.allocate(1 << 12, "late"); },
+      [&] { arena_.release(x_); },
+      [&] {
+        sim_device().launch({{}, [](std::span<void* const>) {}, "sum"});
+      },
+      [&] {
+        kept = arena_.allocate(kBytes, "kept");
+        sim_device().end_capture();
+      }};
   const char* const messages[] = {
       "a capture that bakes bytes of the host into the graph: byte 0 of 64 of category 'x'",
-      "a capture that copies to the host: byte 0 of 64 of category 'y'", "a capture that records an event",
+      "a capture that copies to the host: byte 0 of 64 of category 'y'",
+      "a capture that records an event",
       "a capture that allocates memory",
-      "a capture that gives a buffer back to an arena: byte 0 of 64 of category 'x'"};
+      "a capture that gives a buffer back to an arena that it did not take: byte 0 of 64 of category 'x'",
+      "a capture that bakes values of the host into a kernel: of 'sum'",
+      "a capture that keeps a buffer of an arena"};
   for (size_t i = 0; i < std::size(messages); ++i) {
     sim_device().begin_capture();
     const std::string message = fault(mistakes[i]);
     EXPECT_NE(message.find(messages[i]), std::string::npos) << message;
     EXPECT_NE(fault([] { sim_device().end_capture(); }), "") << "the capture is over";
   }
+  arena_.release(kept);
+}
+
+/// Adds x to y by way of two buffers of the arena, of which the second is where the first was.
+void add_through_buffers(PlannedArena& arena, void* x, void* y) {
+  arena.restart();
+  const auto copy = [](void* from, void* to, bool adds) {
+    sim_device().launch({{{from, kBytes, false}, {to, kBytes, true}}, [adds](std::span<void* const> at) {
+                           for (int64_t i = 0; i < kCount; ++i) {
+                             float& element = static_cast<float*>(at[1])[i];
+                             element = static_cast<const float*>(at[0])[i] + (adds ? element : 0.0F);
+                           }
+                         }});
+  };
+  const Block first = arena.allocate(kBytes, "first");
+  copy(x, first.data, false);
+  const Block second = arena.allocate(kBytes, "second");
+  copy(first.data, second.data, false);
+  arena.release(first);
+  copy(second.data, y, true);
+  arena.release(second);
+}
+
+TEST_P(SimGraphs, AnArenasBuffersAreAGraphsWhileItRuns) {
+  CountingArena counting;
+  const Block a = counting.allocate(kBytes, "first"), b = counting.allocate(kBytes, "second");
+  counting.release(a), counting.release(b);
+  PlannedArena arena(plan_memory(counting.allocations()), sim_device());
+  fill(x_, 1);
+  add_through_buffers(arena, x_.data, y_.data);
+  sim_device().begin_capture();
+  add_through_buffers(arena, x_.data, y_.data);
+  const DeviceGraph graph = sim_device().end_capture();
+  EXPECT_EQ(y(), 1) << "a capture runs nothing";
+  sim_device().replay(graph);
+  fill(x_, 10);
+  sim_device().replay(graph);
+  EXPECT_EQ(y(), 1 + 1 + 10);
+  add_through_buffers(arena, x_.data, y_.data);  // others may use the memory between replays
+  sim_device().replay(graph);
+  EXPECT_EQ(y(), 1 + 1 + 3 * 10);
+  arena.restart();
+  const Block held = arena.allocate(kBytes, "held");
+  const std::string stale = fault([&] { sim_device().replay(graph); });
+  EXPECT_NE(stale.find("a graph would use memory of device 'sim' that has been given to something else since "
+                       "it was captured: byte 0 of 64 of category 'held'. Capture it again"),
+            std::string::npos)
+      << stale;
+  arena.release(held);
+  sim_device().replay(graph);
+  EXPECT_EQ(y(), 1 + 1 + 4 * 10);
 }
 
 TEST_P(SimGraphs, AStaleSlotIsFoundAndNamed) {

@@ -178,11 +178,15 @@ TEST_F(ProfileRun, SaysWhatADeviceDidInAStep) {
   ASSERT_STREQ(r.device_work.front().name, "launches");
   EXPECT_GT(r.device_work.front().count, 100);
   const std::string text = to_text(r, false);
-  EXPECT_NE(text.find(" kernels, 1 waits of the host, 0 allocations, "), std::string::npos) << text;
+  EXPECT_NE(text.find(" graphs, 1 waits of the host, 0 allocations, "), std::string::npos) << text;
   EXPECT_NE(text.find(", 0 of these unplanned\n"), std::string::npos) << text;
   const json device = json::parse(to_json(r))["device_work"];
   EXPECT_EQ(device["synchronizations"], 2);
   EXPECT_EQ(device["launches"], r.device_work.front().count);
+  const int64_t micro_batches = r.batch / r.micro_batch;
+  EXPECT_EQ(device["graph_launches"], 2 * (micro_batches + 1)) << "those of the passes, and of the update";
+  EXPECT_EQ(device["uploads"], 2 * (micro_batches + 1));
+  EXPECT_EQ(device["downloads"], 2 * (micro_batches + 1));
 }
 
 TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {

@@ -18,7 +18,8 @@ struct Options {
   int64_t block = 0;   ///< block of the window
 };
 
-void check(const Options& o, const std::vector<int64_t>& lengths) {
+/// `list`: the capacity of a list of documents, which the call then has in place of a layout.
+void check(const Options& o, const std::vector<int64_t>& lengths, int64_t list = 0) {
   BatchLayout rows = make_rows(lengths);
   for (SequenceSpan& s : rows.spans) s.phase = s.row_begin;
   OpCase c;
@@ -30,8 +31,14 @@ void check(const Options& o, const std::vector<int64_t>& lengths) {
     attr.rows = nullptr;
     c.output_row_indexed = {true, true, false};
   }
-  c.attr = c.attr_double = AttrBox(attr);
   c.inputs = {{.meta = {{rows.count, attr.packed_width()}, o.type}, .row_indexed = true}};
+  if (list > 0) {
+    attr.rows = nullptr;
+    c.name += fmt::format(" in a list of {}", list);
+    c.inputs.push_back(list_of(rows, list));
+    c.output_row_indexed.clear();
+  }
+  c.attr = c.attr_double = AttrBox(attr);
   c.finite_differences = rows.count * o.width * o.heads <= 600;
   c.value_tolerance = c.gradient_tolerance = 1e-5;
   check_op(c);
@@ -63,6 +70,17 @@ TEST(Attention, WindowsInBlocks) {
       check({2, 2, 8, window, 2, 0.5, type, 0, block}, {1, 6, 1, 11});
       check({2, 1, 8, 16 * window, 0, 0, type, 0, 16 * block}, {70, 3, 150});  // across tiles of the kernel
     }
+}
+
+TEST(Attention, DocumentsInAList) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    check({4, 2, 8, 0, 0, 0, type}, {3, 1, 0, 5}, 3);
+    check({3, 1, 8, 5, 2.0, 0.5, type}, {1, 6, 1, 11}, 16);
+    check({2, 1, 8, 8, 0, 0, type, 0, 4}, {70, 3, 150}, 24);
+    check({8, 2, 20, 0, 0, 0, type}, {64, 64, 128}, 3);
+    check({2, 1, 8, 0, 0, 0, type, 144}, {130}, 16);
+    check({2, 1, 8, 0, 0, 0, type}, {}, 16);
+  }
 }
 
 TEST(Attention, ValuesOfAnotherWidth) {

@@ -24,7 +24,8 @@ struct CcaOptions {
   const WeightFormat* grouped_format = nullptr;
 };
 
-void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
+/// `list`: the capacity of a list of documents, which the call then has in place of a layout.
+void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths, int64_t list = 0) {
   const BatchLayout rows = make_rows(lengths);
   const int64_t heads = o.heads + o.kv_heads, channels = heads * o.width;
   OpCase c;
@@ -37,6 +38,11 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
   if (lengths.size() == 1) {
     attr.rows = nullptr;
     c.output_row_indexed = {true, true};
+  }
+  if (list > 0) {
+    attr.rows = nullptr;
+    c.name += fmt::format(" in a list of {}", list);
+    c.output_row_indexed.clear();
   }
   c.attr = AttrBox(attr);
   attr.out = DType::f64;
@@ -51,6 +57,7 @@ void check_cca(const CcaOptions& o, const std::vector<int64_t>& lengths) {
               {.meta = {{o.kv_heads}, DType::f32},
                .scale = o.silent_keys ? 0 : 0.5,
                .offset = o.silent_keys ? 0.0 : 2.0}};
+  if (list > 0) c.inputs.push_back(list_of(rows, list));
   c.finite_differences = rows.count * channels <= 500;
   c.value_tolerance = 4e-6;
   c.gradient_tolerance = 2e-5;
@@ -65,6 +72,16 @@ TEST(Cca, HeadsGroupsAndTypes) {
       check_cca({heads, kv_heads, 8, 4, type, type, out}, {5});
       check_cca({heads, kv_heads, 6, 2, type, type, out}, {2, 1, 0, 3});
     }
+}
+
+TEST(Cca, DocumentsInAList) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    check_cca({4, 2, 8, 4, type, type, type}, {2, 1, 0, 3}, 3);
+    check_cca({2, 1, 6, 2, type, type, type}, {4, 1, 3}, 16);
+    check_cca({4, 2, 32, 16, type, type, type}, {0, 33, 1, 2, 64, 0, 97, 0}, 16);
+    check_cca({2, 2, 133, 64, type, type, type}, {70, 3}, 2);
+    check_cca({2, 1, 8, 4, type, type, type}, {130}, 16);
+  }
 }
 
 TEST(Cca, ATensorRanksPartOfTheValues) {

@@ -13,6 +13,7 @@
 #include "ops/route/route.h"
 #include "ops/sequence_balance/sequence_balance.h"
 #include "support/op_check.h"
+#include "support/sequence_cases.h"
 
 namespace ingot::test::routing_ops_test {
 
@@ -212,6 +213,13 @@ TEST(SequenceBalance, Cases) {
     check_op(sequence_balance_case({scores, nullptr}, 8));
     check_op(sequence_balance_case({scores, nullptr}, 0));
     check_op(sequence_balance_case({scores, nullptr}, 200));
+  }
+  for (const auto& [documents, list] : {std::pair{&short_documents, 2}, {&long_documents, 16}}) {
+    OpCase c = sequence_balance_case({sigmoid, nullptr}, documents->count);
+    c.name += fmt::format(" in a list of {}", list);
+    c.inputs.push_back(list_of(*documents, list));
+    c.output_row_indexed.clear();
+    check_op(c);
   }
   BatchLayout many;  // more documents than a launch of the kernels for GPUs takes
   for (int64_t d = 0; d < 300; ++d) {

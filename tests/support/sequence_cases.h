@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/sequence/batch_layout.h"
+#include "ops/sequence/documents.h"
+#include "support/op_check.h"
 
 namespace ingot::test {
 
@@ -24,6 +25,13 @@ inline std::vector<int32_t> make_positions(const BatchLayout& rows) {
   for (const SequenceSpan& s : rows.spans)
     for (int64_t t = 0; t < s.rows; ++t) positions.push_back(static_cast<int32_t>(s.past + t));
   return positions;
+}
+
+/// The input that lists those documents, of this capacity.
+inline CaseInput list_of(const BatchLayout& rows, int64_t capacity) {
+  std::vector<int32_t> words(static_cast<size_t>(document_words(capacity)));
+  write_documents(rows, words);
+  return {.meta = {{document_words(capacity)}, DType::i32}, .ints = std::move(words)};
 }
 
 inline std::string describe(const BatchLayout& rows) {

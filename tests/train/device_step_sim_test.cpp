@@ -8,81 +8,25 @@
 
 #include "comm/threads.h"
 #include "device/sim/sim_device.h"
+#include "support/device_steps.h"
 #include "support/sim_orders.h"
-#include "support/small_models.h"
-#include "support/support.h"
 #include "support/tape_pass.h"
-#include "train/engine.h"
 
 namespace ingot::test::device_step_sim_test {
 
-constexpr int64_t kLength = 32;
-
-/// A recipe of the small model, with Muon for its matrices, clipping, and two micro-batches in a step.
-/// "MODEL clip": heads are clipped too; "MODEL loads": its balance loss goes by the loads of the step before.
-Recipe recipe_of(const std::string& name) {
-  const std::string model = name.substr(0, name.find(' '));
-  Recipe r;
-  r.model = small_model_config(model);
-  if (name.ends_with(" clip")) r.optimizer.qk_clip.threshold = 0.02;
-  if (name.ends_with(" loads")) r.model.moe.aux_scope = AuxScope::last_step;
-  r.run.folder = "unused";
-  r.optimizer.clip = 0.5;
-  PhaseConfig& phase = r.phases.front();
-  phase.name = "only";
-  phase.steps = 10, phase.batch = 4, phase.micro_batch = 2, phase.sequence = kLength;
-  phase.z_coefficient = 1e-4;
-  return r;
-}
-
-data::Batch batch_of(const Recipe& r, uint64_t seed) {
-  return packed_batch(4, kLength, {9, 23, 1, 31, 30, 2, 32}, r.model.vocab, seed);
-}
-
-/// Bytes of all weights and of the optimizer's state.
-std::map<std::string, std::string> state_of(TrainEngine& engine) {
-  std::map<std::string, std::string> state;
-  const auto keep = [&](const std::string& name, const Tensor& t) {
-    state[name].assign(static_cast<const char*>(t.data), static_cast<size_t>(t.bytes()));
-  };
-  const WeightSet& weights = engine.model().weights();
-  for (int i = 0; i < weights.size(); ++i) keep(weights.table()[i].name, weights.master(i));
-  engine.visit_parameter_state([&](const TrainEngine::ParameterState& s) { keep(s.name, s.values); });
-  engine.visit_common_state(keep);
-  for (const int64_t layer : engine.model().decoder().moe_layers())
-    keep(Model::router_bias_name(layer), engine.model().router_bias(layer));
-  return state;
-}
-
-StepOutcome step(TrainEngine& engine, const data::Batch& batch, double lr = 0.01) {
-  const int64_t micro_batch = 2 / engine.ranks().world().ranks();
-  return engine.step(batch, {.options = engine.options(0, micro_batch), .lr = lr});
-}
-
-/// What steps measured: losses, norms and sizes of updates.
-std::vector<double> steps(TrainEngine& engine, int count) {
-  std::vector<double> measured;
-  for (int i = 0; i < count; ++i) {
-    const StepOutcome o = step(engine, batch_of(engine.recipe(), static_cast<uint64_t>(i)), 0.01 / (i + 1));
-    for (const double v : {o.stats.nll, o.stats.objective, o.norm.norm, double(o.clipped_heads)})
-      measured.push_back(v);
-    for (const auto& [layer, entropy] : o.stats.router_entropy) measured.push_back(entropy);
-    for (const UpdateStat& u : engine.optimizer().update_stats()) measured.push_back(u.update_rms);
-  }
-  return measured;
-}
-
 struct Counts {
-  int64_t launches, allocations, unplanned_copies, synchronizations;
+  int64_t launches, allocations, uploads, downloads, unplanned_copies, synchronizations, graphs;
 };
 Counts counts() {
   const DeviceCounters& c = sim_device().counters();
-  return {c.launches, c.allocations, c.unplanned_copies, c.synchronizations};
+  return {c.launches,         c.allocations,      c.uploads,       c.downloads,
+          c.unplanned_copies, c.synchronizations, c.graph_launches};
 }
 
 class DeviceSteps : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, DeviceSteps,
-                         ::testing::Values("llama clip", "mla clip", "moe loads", "mtp-moe", "zaya"),
+                         ::testing::Values("llama clip", "mla clip", "moe loads", "mtp-moe", "mtp-moe own",
+                                           "zaya"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(
@@ -106,7 +50,8 @@ TEST_P(DeviceSteps, HaveTheBitsOfTheCpu) {
     sim.model().weights().initialize(3);
     EXPECT_EQ(steps(sim, 5), expected) << sim_order_text(order);
     EXPECT_EQ(state_of(sim), state_of(cpu)) << sim_order_text(order);
-    EXPECT_EQ(sim_device().counters().graph_launches, graphs + 3) << "the first two updates are no graphs";
+    // The first two steps are no graphs; then the update is one, and each of two micro-batches.
+    EXPECT_EQ(sim_device().counters().graph_launches, graphs + (takes_graphs(r) ? 9 : 3));
   }
 }
 
@@ -154,6 +99,11 @@ TEST_P(DeviceSteps, AskTheHostOnce) {
       EXPECT_EQ(after.allocations, before.allocations);
       EXPECT_EQ(after.unplanned_copies, before.unplanned_copies);
       EXPECT_GT(after.launches, before.launches + 50);
+      EXPECT_EQ(after.graphs - before.graphs, takes_graphs(r) ? 3 : 1);
+      if (!takes_graphs(r)) continue;
+      // Of each micro-batch, and of the update.
+      EXPECT_EQ(after.uploads - before.uploads, 3);
+      EXPECT_EQ(after.downloads - before.downloads, 3);
     }
   }
 }

@@ -36,6 +36,7 @@ forward_kernel(const AttentionArgs a, const SpanTable table, int64_t channel_par
   INGOT_SHARED(PairTile, pairs);
   INGOT_SHARED(RowScalars, factors);
   const BlockPlace at = place_of_block(a, table, channel_parts, kParts * kTile, true);
+  if (at.rows == 0) return;
   const int64_t group_heads = a.heads / a.kv_heads, first_pair = at.tile * kTile,
                 end_pair = min64(first_pair + kTile, at.rows * group_heads);
   const Rows<T> q = rows_of<T>(a.q, a.q_stride, a.width, at), k = rows_of<T>(a.k, a.k_stride, a.width, at),
@@ -111,7 +112,7 @@ begin_kernel(float* max_logit, int64_t heads, float lowest) {
 }  // namespace
 
 void launch_attention_forward(GpuStream stream, const AttentionArgs& args) {
-  int64_t rows = 0;
+  int64_t rows = args.document_rows;
   for (int64_t s = 0; s < args.span_count; ++s) rows += args.spans[s].rows;
   if (args.max_logit != nullptr)
     launch("attention_begin", begin_kernel, grid_of(args.heads, kAttentionThreads), stream, args.max_logit,

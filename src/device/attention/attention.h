@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/documents.h"
 #include "device/gpu/anywhere.h"
 
 namespace ingot {
@@ -80,7 +81,9 @@ struct AttentionArgs {
   float softcap = 0.0f;  ///< 0: none
   const AttentionSpan* spans = nullptr;
   int64_t span_count = 0;
-  DType type = DType::f32;  ///< of q, k, v: f32 or bf16
+  DocumentList documents = {};  ///< kernels of GPUs: in place of spans, on the device
+  int64_t document_rows = 0;    ///< of all documents
+  DType type = DType::f32;      ///< of q, k, v: f32 or bf16
   const void* q = nullptr;  ///< [rows, H * K], strides in elements (all may be columns of one q|k|v buffer)
   int64_t q_stride = 0;
   const void* k = nullptr;  ///< [rows, G * K]; unused where spans have blocks, but k_stride is theirs too

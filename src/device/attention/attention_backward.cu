@@ -88,6 +88,7 @@ queries_kernel(const AttentionBackwardArgs d, const SpanTable table, int64_t cha
   INGOT_SHARED(PairScalars, scalars);
   const AttentionArgs& a = d.forward;
   const BlockPlace at = place_of_block(a, table, channel_parts, kParts * kTile, true);
+  if (at.rows == 0) return;
   const Operands<T> x(d, at);
   const int64_t group_heads = a.heads / a.kv_heads, first_pair = at.tile * kTile,
                 end_pair = min64(first_pair + kTile, at.rows * group_heads);
@@ -154,6 +155,7 @@ keys_kernel(const AttentionBackwardArgs d, const SpanTable table, int64_t channe
   INGOT_SHARED(PairScalars, scalars);
   const AttentionArgs& a = d.forward;
   const BlockPlace at = place_of_block(a, table, channel_parts, kParts * kTile, false);
+  if (at.rows == 0) return;
   const Operands<T> x(d, at);
   const int64_t group_heads = a.heads / a.kv_heads, key0 = at.tile * kTile,
                 keys = min64(kTile, at.rows - key0),

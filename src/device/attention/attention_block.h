@@ -18,19 +18,41 @@ struct SpanTable {
     int32_t first_row, rows, phase, first_tile;
   };
   int32_t count, tiles;  ///< of all spans
+  int32_t per_row;       ///< tiles are of 64 rows times so many
   Span spans[kMost];
 };
 
 /// What a block computes: a tile of a span, for a key-value head, and some channels of the result.
 struct BlockPlace {
-  int64_t first_row, rows, tile, group, first_channel;  ///< first_row, rows: of the span
+  int64_t first_row, rows, tile, group, first_channel;  ///< first_row, rows: of the span; no rows: nothing
   AttentionWindow window;
 };
+/// Of tile `unit` of the documents' list.
+INGOT_INLINE BlockPlace place_in_list(const AttentionArgs& a, int64_t per_row, int64_t unit, bool backwards) {
+  const DocumentList& list = a.documents;
+  const int64_t own = list.of_tile(unit, per_row, kTile);
+  if (own < 0) return {};
+  const int64_t rows = list.rows(own), tiles = (rows * per_row + kTile - 1) / kTile,
+                tile = unit - list.first_tile(own, per_row, kTile);
+  if (tile >= tiles) return {};
+  return {list.first_row(own),
+          rows,
+          backwards ? tiles - 1 - tile : tile,
+          0,
+          0,
+          {a.window, a.window_block, list.phase(own)}};
+}
+
 /// Blocks: the parts of the channels of the first head, of the second, ..., of the second tile, ...
 /// `backwards`: of a span the last tile is the first.
 INGOT_INLINE BlockPlace place_of_block(const AttentionArgs& a, const SpanTable& table, int64_t channel_parts,
                                        int channels, bool backwards) {
   const int64_t block = block_index(), unit = block / channel_parts / a.kv_heads;
+  if (a.documents.words != nullptr) {
+    BlockPlace at = place_in_list(a, table.per_row, unit, backwards);
+    at.group = block / channel_parts % a.kv_heads, at.first_channel = block % channel_parts * channels;
+    return at;
+  }
   int low = 0;
   for (int high = table.count; high - low > 1;) {
     const int middle = (low + high) / 2;
@@ -174,6 +196,12 @@ INGOT_INLINE void put_channels(T* row, Vec x, int64_t first, int64_t width, bool
 template <class F>
 void each_table(const AttentionArgs& a, int64_t per_row, F&& f) {
   SpanTable table{};
+  table.per_row = static_cast<int32_t>(per_row);
+  if (a.documents.words != nullptr) {
+    table.tiles = static_cast<int32_t>(a.documents.most_tiles(a.document_rows, per_row, kTile));
+    if (a.document_rows > 0) f(table);
+    return;
+  }
   for (int64_t s = 0; s < a.span_count; ++s) {
     const AttentionSpan& span = a.spans[s];
     if (span.rows == 0) continue;

@@ -1,6 +1,6 @@
 // attention.h on a GPU, in its bits: the kernels of attention*.cu. Plain. Spans as those of a packed batch:
-// keys and values in place, none past. Spans go with a launch, so many at a time: they are not looked for in
-// the device's memory.
+// keys and values in place, none past. Spans go with a launch, so many at a time, and are not looked for in
+// the device's memory; documents in a list are.
 #pragma once
 #include "device/attention/attention.h"
 #include "device/gpu/launch.h"

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -37,12 +38,22 @@ struct Moment {
   SimClock clock;
 };
 
-/// A kernel of a graph, and which use each of its ranges had when it was captured.
-struct CapturedKernel {
-  HostKernel kernel;
-  std::vector<int64_t> uses;
+/// A part of a graph: a kernel, and which use each of its ranges had when it was captured; or what an arena
+/// does with some of its memory meanwhile.
+struct CapturedWork {
+  enum class What { kernel, begin_use, end_use, name };
+  What what;
+  HostKernel kernel = {};
+  std::vector<int64_t> uses = {};
+  char* memory = nullptr;
+  int64_t bytes = 0;
+  int64_t use = 0;  ///< its number
+  const char *owner = nullptr, *name = nullptr;
 };
-using CapturedKernels = std::vector<CapturedKernel>;
+struct Capture {
+  std::vector<CapturedWork> work;
+  std::set<int64_t> in_use;  ///< uses that began in it
+};
 
 class SimDevice final : public Device {
  public:
@@ -114,10 +125,12 @@ class SimDevice final : public Device {
   bool owns_host_kernels() const override { return !emulation().alone; }
   void launch(HostKernel&& kernel) override {
     const std::lock_guard lock(mutex_);
-    if (const auto capture = captures_.find(std::this_thread::get_id()); capture != captures_.end()) {
+    if (Capture* const capture = own_capture()) {
+      if (kernel.carries != nullptr)
+        refuse("bakes values of the host into a kernel", fmt::format(": of '{}'", kernel.carries));
       std::vector<int64_t> uses;
       for (const KernelRange& r : kernel.ranges) uses.push_back(use_of(r.memory));
-      return capture->second->push_back({std::move(kernel), std::move(uses)});
+      return capture->work.push_back({CapturedWork::What::kernel, std::move(kernel), std::move(uses)});
     }
     streams().rethrow_failure();
     run(kernel);
@@ -127,14 +140,14 @@ class SimDevice final : public Device {
   bool captures_graphs() const override { return true; }
   void begin_capture() override {
     const std::lock_guard lock(mutex_);
-    const bool begins =
-        captures_.emplace(std::this_thread::get_id(), std::make_shared<CapturedKernels>()).second;
+    const bool begins = captures_.emplace(std::this_thread::get_id(), std::make_shared<Capture>()).second;
     INGOT_CHECK(begins, "a capture inside of another");
   }
   DeviceGraph end_capture() override {
     const std::lock_guard lock(mutex_);
     auto capture = captures_.extract(std::this_thread::get_id());
     INGOT_CHECK(!capture.empty(), "no capture to end");
+    INGOT_CHECK(capture.mapped()->in_use.empty(), "a capture that keeps a buffer of an arena");
     return {std::move(capture.mapped())};
   }
   void replay(const DeviceGraph& graph) override {
@@ -142,14 +155,7 @@ class SimDevice final : public Device {
     INGOT_CHECK(graph.work != nullptr, "a graph that was not captured");
     refuse_in_capture("replays a graph");
     streams().rethrow_failure();
-    for (const CapturedKernel& captured : *static_cast<const CapturedKernels*>(graph.work.get())) {
-      for (size_t i = 0; i < captured.uses.size(); ++i)
-        INGOT_CHECK(captured.uses[i] == use_of(captured.kernel.ranges[i].memory),
-                    "a graph would use memory of device 'sim' that has been given to something else since it "
-                    "was captured: {}. Capture it again",
-                    describe_sim_memory(captured.kernel.ranges[i].memory));
-      run(captured.kernel);
-    }
+    for (const CapturedWork& w : static_cast<const Capture*>(graph.work.get())->work) replay(w);
     ++counters_.graph_launches;
     streams().rethrow_failure();
   }
@@ -176,25 +182,37 @@ class SimDevice final : public Device {
 
   void begin_use(void* memory, int64_t bytes, const char* category) override {
     const std::lock_guard lock(mutex_);
-    refuse_in_capture("takes a buffer of an arena", memory);
-    forget_given_back(static_cast<char*>(memory), bytes);
-    begin_use_of(static_cast<char*>(memory), bytes);
-    name_sim_memory(memory, bytes, nullptr, category);
+    auto* const address = static_cast<char*>(memory);
+    begin_use_of(address, bytes, ++newest_use_, category);
+    Capture* const capture = own_capture();
+    if (capture == nullptr) return;
+    capture->in_use.insert(newest_use_);
+    capture->work.push_back({.what = CapturedWork::What::begin_use,
+                             .memory = address,
+                             .bytes = bytes,
+                             .use = newest_use_,
+                             .name = category});
   }
   void end_use(void* memory, int64_t bytes) override {
     const std::lock_guard lock(mutex_);
-    refuse_in_capture("gives a buffer back to an arena", memory);
     char* const address = static_cast<char*>(memory);
-    require_over(address, bytes);
-    char* const data = memory_at(memory, bytes);
-    add(StreamRole::compute, one(memory, bytes, true),
-        [=] { std::memset(data, kNothing, static_cast<size_t>(bytes)); });
+    Capture* const capture = own_capture();
+    if (capture == nullptr) return end_use_of(address, bytes);
+    if (capture->in_use.erase(use_of(address)) == 0)
+      refuse_in_capture("gives a buffer back to an arena that it did not take", memory);
+    capture->work.push_back({.what = CapturedWork::What::end_use, .memory = address, .bytes = bytes});
     given_back_[address] = address + bytes;
   }
 
   void name_memory(const void* memory, int64_t bytes, const char* owner, const char* slot) override {
     const std::lock_guard lock(mutex_);
     name_sim_memory(memory, bytes, owner, slot);
+    if (Capture* const capture = own_capture())
+      capture->work.push_back({.what = CapturedWork::What::name,
+                               .memory = static_cast<char*>(const_cast<void*>(memory)),
+                               .bytes = bytes,
+                               .owner = owner,
+                               .name = slot});
   }
 
   void name_moved(const void* host, int64_t bytes, const char* what, bool away) override {
@@ -230,18 +248,66 @@ class SimDevice final : public Device {
     ++counters_.launches;
   }
 
+  /// That of the calling thread; nullptr: it captures nothing.
+  Capture* own_capture() {
+    const auto capture = captures_.find(std::this_thread::get_id());
+    return capture != captures_.end() ? capture->second.get() : nullptr;
+  }
   void refuse_in_capture(const char* what, const void* memory = nullptr) {
-    if (captures_.erase(std::this_thread::get_id()) == 0) return;
-    INGOT_CHECK(false, "a capture that {}{}", what,
-                memory == nullptr ? "" : ": " + describe_sim_memory(memory));
+    if (own_capture() != nullptr) refuse(what, memory == nullptr ? "" : ": " + describe_sim_memory(memory));
+  }
+  /// Ends the capture.
+  void refuse(const char* what, const std::string& of) {
+    captures_.erase(std::this_thread::get_id());
+    INGOT_CHECK(false, "a capture that {}{}", what, of);
   }
 
-  /// An arena gives these bytes to something new.
-  void begin_use_of(char* begin, int64_t bytes) {
+  void replay(const CapturedWork& w) {
+    const auto require = [&](bool holds, const void* memory) {
+      INGOT_CHECK(holds,
+                  "a graph would use memory of device 'sim' that has been given to something else since it "
+                  "was captured: {}. Capture it again",
+                  describe_sim_memory(memory));
+    };
+    switch (w.what) {
+      case CapturedWork::What::kernel:
+        for (size_t i = 0; i < w.uses.size(); ++i)
+          require(w.uses[i] == use_of(w.kernel.ranges[i].memory), w.kernel.ranges[i].memory);
+        return run(w.kernel);
+      case CapturedWork::What::begin_use:
+        require(is_given_back(w.memory, w.bytes), w.memory);
+        return begin_use_of(w.memory, w.bytes, w.use, w.name);
+      case CapturedWork::What::end_use:
+        return end_use_of(w.memory, w.bytes);
+      case CapturedWork::What::name:
+        return name_sim_memory(w.memory, w.bytes, w.owner, w.name);
+    }
+  }
+
+  /// An arena gives these bytes to something of this category: use `number`.
+  void begin_use_of(char* begin, int64_t bytes, int64_t number, const char* category) {
+    forget_given_back(begin, bytes);
+    name_sim_memory(begin, bytes, nullptr, category);
     auto at = uses_.lower_bound(begin);
     if (at != uses_.begin() && std::prev(at)->second.end > begin) --at;
     while (at != uses_.end() && at->first < begin + bytes) at = uses_.erase(at);
-    uses_[begin] = {begin + bytes, ++newest_use_};
+    uses_[begin] = {begin + bytes, number};
+  }
+  void end_use_of(char* begin, int64_t bytes) {
+    require_over(begin, bytes);
+    char* const data = memory_at(begin, bytes);
+    add(StreamRole::compute, one(begin, bytes, true),
+        [=] { std::memset(data, kNothing, static_cast<size_t>(bytes)); });
+    given_back_[begin] = begin + bytes;
+  }
+  /// Whether nobody uses any of these bytes.
+  bool is_given_back(const char* begin, int64_t bytes) const {
+    for (const char* at = begin; at < begin + bytes;) {
+      const auto after = given_back_.upper_bound(const_cast<char*>(at));
+      if (after == given_back_.begin() || std::prev(after)->second <= at) return false;
+      at = std::prev(after)->second;
+    }
+    return true;
   }
   /// The number of the use that an arena gave the byte to; 0: none, it stays what it is until it is released.
   int64_t use_of(const void* memory) const {
@@ -325,7 +391,7 @@ class SimDevice final : public Device {
   std::map<char*, Use> uses_;  ///< by first byte
   int64_t newest_use_ = 0;
   std::map<std::thread::id, SimStreams> streams_;
-  std::map<std::thread::id, std::shared_ptr<CapturedKernels>> captures_;
+  std::map<std::thread::id, std::shared_ptr<Capture>> captures_;
 };
 
 SimDevice& the_sim_device() {

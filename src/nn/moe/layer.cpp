@@ -155,7 +155,7 @@ MoeOutput MoeLayer::forward(Context& c, const Value& h_TD, const Value& router_s
     refuse_cut_documents(c);
     const RouteAttr scores{
         .score = route_.score, .experts = route_.experts, .skip_classes = route_.skip_classes, .k = route_.k};
-    losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE);
+    losses.sequence = sequence_balance(c.tape, {scores, c.rows}, r.logits_TE, c.documents);
     c.tape.metric("router_sequence_loss", l, Reduce::mean, losses.sequence);
   }
   Value shared_TD;

@@ -9,6 +9,7 @@
 #include "ops/attention/call.h"
 #include "ops/common.h"
 #include "ops/gpu_registry.h"
+#include "ops/sequence/documents.h"
 #include "ops/sequence/sequence_store.h"
 
 namespace ingot {
@@ -66,16 +67,17 @@ struct SpanLists {
   std::vector<KvRows> fresh;
   std::vector<const void*> blocks;  ///< of each paged span: keys, then values
 
-  static const SpanLists& of(const AttentionAttr& a, const Tensor& qkv) {
+  static const SpanLists& of(const OpCall& call) {
     thread_local SpanLists lists;
-    lists.fill(a, qkv);
+    lists.fill(call.attr<AttentionAttr>(), call);
     return lists;
   }
 
  private:
-  void fill(const AttentionAttr& a, const Tensor& qkv) {
-    SequenceSpan whole;
-    const auto spans = spans_of(a.rows, qkv.dim(0), whole);
+  void fill(const AttentionAttr& a, const OpCall& call) {
+    const Tensor& qkv = call.in[0];
+    const CallSpans of_call(call, a.rows, kAttentionDocuments);
+    const auto spans = of_call.spans();
     in_place.clear(), paged.clear(), fresh.clear(), blocks.clear();
     for (const SequenceSpan& s : spans) {
       if (s.rows == 0) continue;
@@ -103,7 +105,7 @@ struct SpanLists {
 
 void forward(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
-  const SpanLists& lists = SpanLists::of(a, call.in[0]);
+  const SpanLists& lists = SpanLists::of(call);
   auto* max_logit = call.out[2].as<float>();
   std::vector<float> second(static_cast<size_t>(a.heads));
   AttentionArgs args = attention_arguments(call);
@@ -129,7 +131,7 @@ void backward(const OpCall& call) {
   SequenceSpan whole;
   for (const SequenceSpan& s : spans_of(a.rows, qkv.dim(0), whole))
     INGOT_CHECK(s.state == nullptr, "attention has no backward through a cached sequence");
-  const SpanLists& lists = SpanLists::of(a, qkv);
+  const SpanLists& lists = SpanLists::of(call);
   // The kernel overwrites; a second consumer of qkv is rare enough for a buffer of its own.
   std::vector<std::byte> buffer(slot.accumulate ? static_cast<size_t>(qkv.bytes()) : 0);
   auto* d_qkv = slot.accumulate ? buffer.data() : static_cast<std::byte*>(slot.tensor.data);
@@ -188,9 +190,9 @@ AttentionBackwardArgs attention_backward_arguments(const OpCall& call, void* d_q
 const Op& attention_op() {
   static const Op op{
       .name = "attention",
-      .inputs = {{"qkv"}},
+      .inputs = {{"qkv"}, {"documents", InputKind::data, true}},
       .outputs = {{"o"}, {"lse", false}, {"max_logit", false}},
-      .reads = always<BackwardReads{.input_in = 0b1, .input_out = 0b11}>,
+      .reads = always<BackwardReads{.input_in = 0b11, .input_out = 0b11}>,
       .infer = infer,
       .cost = cost,
       .print = print,
@@ -200,8 +202,9 @@ const Op& attention_op() {
   return op;
 }
 
-AttentionResult attention(Tape& tape, const AttentionAttr& attr, const Value& qkv_TW) {
-  auto out = tape.apply(attention_op(), attr, {qkv_TW});
+AttentionResult attention(Tape& tape, const AttentionAttr& attr, const Value& qkv_TW,
+                          const Value& documents) {
+  auto out = tape.apply(attention_op(), attr, {qkv_TW, documents});
   return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
 }
 

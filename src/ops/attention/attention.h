@@ -10,6 +10,7 @@
 //
 // Shapes: qkv_TW, packed as H query heads and G key heads of width K, then G value heads of width V, so
 //         W = (H + G) K + G V; any float type. Query head h reads key head h / (H / G).
+//         documents (i32, optional: ops/sequence/documents.h), in place of AttentionAttr::rows.
 //         -> o [T, H V] (qkv's type), lse [T, H] and max_logit [H] (f32, or f64; no gradient).
 // Statistics, probabilities and sums are in fp32. Key blocks are counted from the start of the document and
 // merged in ascending order, so o and lse of a token have the same bits whether its document comes packed
@@ -44,13 +45,16 @@ struct AttentionAttr {
   int64_t packed_width() const { return (heads + kv_heads) * head_width + kv_heads * values(); }
 };
 
+inline constexpr uint32_t kAttentionDocuments = 1;  ///< its input
+
 struct AttentionResult {
   Value o;
   Value lse;
   Value max_logit;
 };
 
-AttentionResult attention(Tape& tape, const AttentionAttr& attr, const Value& qkv_TW);
+AttentionResult attention(Tape& tape, const AttentionAttr& attr, const Value& qkv_TW,
+                          const Value& documents = {});
 
 const Op& attention_op();
 Kernel attention_reference();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/attention/attention.h"
+#include "ops/sequence/documents.h"
 #include "ops/sequence/sequence_store.h"
 
 namespace ingot {
@@ -74,8 +75,8 @@ void forward(const OpCall& call) {
   const Array qkv = load(call.in[0]);
   Array o(static_cast<size_t>(call.out[0].numel())), lse(static_cast<size_t>(call.out[1].numel()));
   Array max_logit(static_cast<size_t>(a.heads), call.in[0].dim(0) > 0 ? -INFINITY : 0.0);
-  SequenceSpan whole;
-  for (const SequenceSpan& span : spans_of(a.rows, call.in[0].dim(0), whole)) {
+  const CallSpans of_call(call, a.rows, kAttentionDocuments);
+  for (const SequenceSpan& span : of_call.spans()) {
     const Array past = load_past(a, span);
     if (span.state != nullptr)
       span.state->append_kv(a.layer, span.past, call.in[0].slice(span.row_begin, span.row_begin + span.rows));
@@ -110,8 +111,8 @@ void backward(const OpCall& call) {
               d_o = load(call.d_out[0]);
   const Array no_past;
   Array d_qkv(qkv.size());
-  SequenceSpan whole;
-  for (const SequenceSpan& span : spans_of(a.rows, call.in[0].dim(0), whole)) {
+  const CallSpans of_call(call, a.rows, kAttentionDocuments);
+  for (const SequenceSpan& span : of_call.spans()) {
     INGOT_CHECK(span.state == nullptr, "attention has no backward through a cached sequence");
     for (int64_t h = 0; h < a.heads && !d_o.empty(); ++h) {
       const Head head{a, qkv, no_past, span, h};

@@ -17,6 +17,7 @@
 #include "ops/common.h"
 #include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
+#include "ops/sequence/documents.h"
 #include "ops/sequence/sequence_store.h"
 #include "ops/weight_operand.h"
 
@@ -44,7 +45,7 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
                                  {Shape{heads, a.head_width, 2 * a.head_width}, call.in[kGrouped].dtype()},
                                  {Shape{channels}, small},
                                  {Shape{a.kv_heads}, small}};
-  for (size_t i = 0; i < call.in.size(); ++i)
+  for (size_t i = 0; i < std::size(expected); ++i)
     INGOT_CHECK(call.in[i].shape() == expected[i].shape && call.in[i].dtype() == expected[i].dtype,
                 "input {} is {}, expected {}", i, call.in[i].meta.str(), expected[i].str());
   SequenceSpan whole;
@@ -64,7 +65,7 @@ OpCost cost(const OpCall& call) {
 }
 
 BackwardReads reads(const void* attr) {
-  return {0b1111111, static_cast<const CcaAttr*>(attr)->backward_reads_result() ? 0b11u : 0u, 0, 0};
+  return {0b11111111, static_cast<const CcaAttr*>(attr)->backward_reads_result() ? 0b11u : 0u, 0, 0};
 }
 
 std::string print(const void* attr_data) {
@@ -93,7 +94,7 @@ class Problem {
   /// request (and with it the memory plan) is the same for all ordinary packings.
   static int64_t scratch_floats(const CcaAttr& a, int64_t rows) {
     const int64_t heads = a.heads + a.kv_heads, channels = heads * a.head_width;
-    const int64_t spans = std::max(span_count(a), rows / 8 + 16);
+    const int64_t spans = std::max(span_count(a), most_documents(rows));
     const int64_t buffer = heads * (rows + spans) * a.head_width + a.head_width;
     // Transposed weights; kernels of GPUs have numbers of rows and heads there.
     const int64_t weights = std::max(4 * channels * a.head_width, rows + heads + 1);
@@ -101,11 +102,12 @@ class Problem {
            parameter_chunks(rows) * (4 * channels + a.kv_heads);
   }
 
-  Problem(const OpCall& call, bool backward) : call_(call), attr_(call.attr<CcaAttr>()) {
+  Problem(const OpCall& call, bool backward)
+      : call_(call), attr_(call.attr<CcaAttr>()), of_call_(call, attr_.rows, kDocuments) {
     rows = call.in[kQkv].dim(0);
     heads = attr_.heads + attr_.kv_heads;
     channels = heads * attr_.head_width;
-    spans = spans_of(attr_.rows, rows, whole_);
+    spans = of_call_.spans();
     const int64_t views = rows + static_cast<int64_t>(spans.size());
     const int64_t buffer = heads * views * attr_.head_width + attr_.head_width;
     auto* floats = static_cast<float*>(call.scratch);
@@ -349,7 +351,7 @@ class Problem {
 
   const OpCall& call_;
   const CcaAttr& attr_;
-  SequenceSpan whole_;
+  CallSpans of_call_;
   float *older_, *newer_, *zeros_;
   const PackedWeights* packed_ = nullptr;                 ///< the grouped weights, where they are packed
   const float *forward_ = nullptr, *backward_ = nullptr;  ///< the grouped weights transposed
@@ -460,7 +462,8 @@ const Op& cca_op() {
                  {"depthwise_bias", InputKind::parameter},
                  {"grouped", InputKind::parameter},
                  {"grouped_bias", InputKind::parameter},
-                 {"temperature", InputKind::parameter}},
+                 {"temperature", InputKind::parameter},
+                 {"documents", InputKind::data, true}},
       .outputs = {{"qkv"}, {"inverse_norms", false}},
       .reads = reads,
       .infer = infer,
@@ -485,10 +488,10 @@ const Op& cca_op() {
 }
 
 Value cca(Tape& tape, const CcaAttr& attr, const Value& qkv_TW, const Value& positions_T,
-          const CcaParams& params) {
+          const CcaParams& params, const Value& documents) {
   return tape.apply(cca_op(), attr,
                     {qkv_TW, positions_T, params.depthwise, params.depthwise_bias, params.grouped,
-                     params.grouped_bias, params.temperature})[0];
+                     params.grouped_bias, params.temperature, documents})[0];
 }
 
 }  // namespace ingot

@@ -13,9 +13,18 @@ struct DocumentTable {
   int32_t begin[kMost];
 };
 
+/// What does not depend on documents; by thread i of at least as many as there are channels.
+INGOT_INLINE void begin_call(const GpuCca& a, int64_t i) {
+  const CcaRows& p = a.rows;
+  const int64_t C = channels(p), K = p.width;
+  if (i < C) a.own_taps[i] = a.taps[2 * i], a.own_taps[C + i] = a.taps[2 * i + 1];
+  if (p.d_c == nullptr) return;
+  if (i <= heads_of(p)) a.offsets[i] = static_cast<int32_t>(i * p.view_rows);
+  if (i < K) p.u[heads_of(p) * p.view_rows * K + i] = 0, p.d_c[heads_of(p) * p.view_rows * K + i] = 0;
+}
+
 INGOT_KERNEL(kRowKernelThreads)
 begin_kernel(const GpuCca a, const DocumentTable table) {
-  const CcaRows& p = a.rows;
   const int64_t i = global_thread(), t = table.begin[0] + i;
   if (table.count > 0 && t < table.end) {
     int low = 0;
@@ -28,12 +37,22 @@ begin_kernel(const GpuCca a, const DocumentTable table) {
     }
     a.views[t] = static_cast<int32_t>(t) + table.before + low + 1;
   }
-  if (table.before > 0) return;
-  const int64_t C = channels(p), K = p.width;
-  if (i < C) a.own_taps[i] = a.taps[2 * i], a.own_taps[C + i] = a.taps[2 * i + 1];
+  if (table.before == 0) begin_call(a, i);
+}
+
+/// The same from the list of documents; then zeros as u and d_c of those that are not there, whose view rows
+/// are behind all others of a head: they add nothing to the products that take all of them.
+INGOT_KERNEL(kRowKernelThreads)
+begin_listed_kernel(const GpuCca a) {
+  const CcaRows& p = a.rows;
+  const int64_t i = global_thread();
+  if (i < a.count) a.views[i] = static_cast<int32_t>(i + a.listed.of_row(i) + 1);
+  begin_call(a, i);
   if (p.d_c == nullptr) return;
-  if (i <= heads_of(p)) a.offsets[i] = static_cast<int32_t>(i * p.view_rows);
-  if (i < K) p.u[heads_of(p) * p.view_rows * K + i] = 0, p.d_c[heads_of(p) * p.view_rows * K + i] = 0;
+  const int64_t K = p.width, places = a.listed.capacity * K, n = i / places, at = i % places;
+  if (n >= heads_of(p) || at / K < a.listed.count()) return;
+  const int64_t to = (n * p.view_rows + a.count) * K + at;
+  p.u[to] = 0, p.d_c[to] = 0;
 }
 
 /// Four threads a row: the token's own values, and the delayed ones of the row before.
@@ -105,6 +124,15 @@ void launch_cca_begin(GpuStream stream, const GpuCca& a, const int32_t* begins, 
     launch("cca_begin", begin_kernel, grid_of(rows > own ? rows : own, kRowKernelThreads), stream, a, table);
     table.before = static_cast<int32_t>(next);
   } while (table.before < documents);
+}
+
+void launch_cca_begin_listed(GpuStream stream, const GpuCca& a) {
+  // Channels are at least as many as heads, or as a head's.
+  const int64_t channels = (a.rows.heads + a.rows.kv_heads) * a.rows.width, own = channels + 1,
+                zeros = a.rows.d_c != nullptr ? channels * a.listed.capacity : 0,
+                most = zeros > own ? zeros : own;
+  launch("cca_begin_listed", begin_listed_kernel, grid_of(a.count > most ? a.count : most, kRowKernelThreads),
+         stream, a);
 }
 
 void launch_cca_forward(GpuStream stream, const GpuCca& a) {

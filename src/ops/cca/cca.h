@@ -58,7 +58,16 @@ struct CcaAttr {
 
 /// Inputs, in order. Products read `grouped` alone: a model opened for inference may have it packed.
 namespace cca_input {
-enum : uint32_t { kQkv, kPositions, kDepthwise, kDepthwiseBias, kGrouped, kGroupedBias, kTemperature };
+enum : uint32_t {
+  kQkv,
+  kPositions,
+  kDepthwise,
+  kDepthwiseBias,
+  kGrouped,
+  kGroupedBias,
+  kTemperature,
+  kDocuments  ///< i32, optional: in place of CcaAttr::rows (ops/sequence/documents.h)
+};
 }
 inline constexpr double kCcaNormEps = 1e-12;
 
@@ -69,7 +78,7 @@ struct CcaParams {
 };
 
 Value cca(Tape& tape, const CcaAttr& attr, const Value& qkv_TW, const Value& positions_T,
-          const CcaParams& params);
+          const CcaParams& params, const Value& documents = {});
 
 const Op& cca_op();
 Kernel cca_reference();

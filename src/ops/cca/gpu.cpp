@@ -11,7 +11,7 @@
 #include "ops/gpu_parameter_chunks.h"
 #include "ops/gpu_registry.h"
 #include "ops/parameter_chunks.h"
-#include "ops/sequence/batch_layout.h"
+#include "ops/sequence/documents.h"
 #include "ops/sequence/gpu_rotary.h"
 
 namespace ingot {
@@ -44,11 +44,13 @@ class Problem {
     a.taps = device_address<const float>(call.in[kDepthwise]);
     a.grouped = grouped.data, a.grouped_type = grouped.dtype(), a.grouped_is_rounded = grouped.rounded();
     a.grouped_bias = device_address<const float>(call.in[kGroupedBias]);
+    a.listed = documents_of(call, kDocuments);
     std::vector<int32_t> begins;
     SequenceSpan whole;
     for (const SequenceSpan& s : spans_of(call.attr<CcaAttr>().rows, a.count, whole))
       if (s.rows > 0) begins.push_back(static_cast<int32_t>(s.row_begin));
-    const auto documents = static_cast<int64_t>(begins.size());
+    const auto documents =
+        a.listed.words != nullptr ? a.listed.capacity : static_cast<int64_t>(begins.size());
     heads = p.heads + p.kv_heads, channels = heads * p.width;
     p.view_rows = p.block_rows = a.count + documents;
     auto* floats = static_cast<float*>(call.scratch);
@@ -62,7 +64,10 @@ class Problem {
     a.own_taps = take(2 * channels), p.older = a.own_taps, p.newer = p.older + channels;
     a.views = reinterpret_cast<int32_t*>(take(a.count));
     a.offsets = reinterpret_cast<int32_t*>(take(heads + 1));
-    INGOT_GPU_CALL(launch_cca_begin)({}, a, begins.data(), documents);
+    if (a.listed.words != nullptr)
+      INGOT_GPU_CALL(launch_cca_begin_listed)({}, a);
+    else
+      INGOT_GPU_CALL(launch_cca_begin)({}, a, begins.data(), documents);
   }
 
   GpuCca args{};

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "device/documents.h"
 #include "device/gpu/launch.h"
 #include "ops/cca/isa_cca.h"
 
@@ -25,12 +26,15 @@ struct GpuCca {
   /// each, and the temperature [G].
   float* sums;
   int64_t sum_stride;
+  DocumentList listed;  ///< in place of those that go with a launch
 };
 
 /// Before all others: taps, views and offsets, and zeros behind u and d_c. `begins`: the first rows of the
 /// documents that have rows, ascending.
 INGOT_GPU_KERNEL(void, launch_cca_begin,
                  (GpuStream stream, const GpuCca& args, const int32_t* begins, int64_t documents));
+/// The same of args.listed, as many as its capacity: u and d_c of documents that are not there are zeros.
+INGOT_GPU_KERNEL(void, launch_cca_begin_listed, (GpuStream stream, const GpuCca& args));
 INGOT_GPU_KERNEL(void, launch_cca_forward, (GpuStream stream, const GpuCca& args));
 /// d_c, u, and the sums that follow from them.
 INGOT_GPU_KERNEL(void, launch_cca_heads_backward, (GpuStream stream, const GpuCca& args));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/cca/cca.h"
+#include "ops/sequence/documents.h"
 #include "ops/sequence/rotary_reference.h"
 #include "ops/sequence/sequence_store.h"
 
@@ -122,8 +123,8 @@ void forward(const OpCall& call) {
   Array y(p.x), inverse_norms;
   const ReferenceRotation rotate(p.a.rotary);
   const double root = std::sqrt(static_cast<double>(p.K));
-  SequenceSpan whole;
-  for (const SequenceSpan& span : spans_of(p.a.rows, call.in[kQkv].dim(0), whole)) {
+  const CallSpans of_call(call, p.a.rows, kDocuments);
+  for (const SequenceSpan& span : of_call.spans()) {
     const Span s(p, span);
     if (span.state != nullptr)
       span.state->append_conv(p.a.layer, span.past,
@@ -218,8 +219,8 @@ void backward(const OpCall& call) {
   g.resize(p.x.size());
   Gradients d(p);
   const ReferenceRotation rotate(p.a.rotary);
-  SequenceSpan whole;
-  for (const SequenceSpan& span : spans_of(p.a.rows, call.in[kQkv].dim(0), whole)) {
+  const CallSpans of_call(call, p.a.rows, kDocuments);
+  for (const SequenceSpan& span : of_call.spans()) {
     INGOT_CHECK(span.state == nullptr, "cca has no backward through a cached sequence");
     const Span s(p, span);
     double *grad = g.data() + span.row_begin * p.width, *d_x = d.x.data() + span.row_begin * p.width;

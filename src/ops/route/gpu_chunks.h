@@ -11,7 +11,8 @@ struct AllRows {
   int64_t rows;
 };
 
-/// Where a block's rows begin, how many they are, and which number their chunk has in the call.
+/// Where a block's rows begin, how many they are (none: the block has no chunk), and which number their chunk
+/// has in the call.
 struct ChunkPlace {
   int64_t begin, count, number;
 };
@@ -40,6 +41,14 @@ INGOT_INLINE ChunkPlace place_of_block(const GpuRouteDocuments& d) {
   return {begin, min64(kGpuRouteChunk, d.of[own + 1].first_row - begin), number};
 }
 
+INGOT_INLINE ChunkPlace place_of_block(const GpuRouteList& d) {
+  const int64_t number = block_index(), own = d.list.of_tile(number, 1, kGpuRouteChunk);
+  if (own < 0) return {0, 0, number};
+  const int64_t begin = (number - d.list.first_tile(own, 1, kGpuRouteChunk)) * kGpuRouteChunk,
+                left = d.list.rows(own) - begin;
+  return {d.list.first_row(own) + begin, left > 0 ? min64(kGpuRouteChunk, left) : 0, number};
+}
+
 /// The rows begin here, and end here.
 INGOT_INLINE int64_t first_row(const AllRows&) {
   return 0;
@@ -53,6 +62,12 @@ INGOT_INLINE int64_t end_row(const AllRows& all) {
 INGOT_INLINE int64_t end_row(const GpuRouteDocuments& d) {
   return d.of[d.count].first_row;
 }
+INGOT_INLINE int64_t first_row(const GpuRouteList&) {
+  return 0;
+}
+INGOT_INLINE int64_t end_row(const GpuRouteList& d) {
+  return d.rows;
+}
 /// Cotangents of the masses in a row's document, of which `d_mass` has those of all, document by document.
 INGOT_INLINE const float* mass_cotangents(const AllRows&, const float* d_mass, int64_t, int64_t) {
   return d_mass;
@@ -61,6 +76,11 @@ INGOT_INLINE const float* mass_cotangents(const GpuRouteDocuments& d, const floa
                                           int64_t row) {
   const int own = last_document(d, [&](const auto& document) { return document.first_row <= row; });
   return d_mass + (d.first_document + own) * experts;
+}
+
+INGOT_INLINE const float* mass_cotangents(const GpuRouteList& d, const float* d_mass, int64_t experts,
+                                          int64_t row) {
+  return d_mass + d.list.of_row(row) * experts;
 }
 
 /// counts[e] = how many of the choices begin .. end are expert e; by the block's threads.

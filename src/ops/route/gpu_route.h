@@ -1,5 +1,6 @@
 // The kernels of route.cu. Plain.
 #pragma once
+#include "device/documents.h"
 #include "device/gpu/launch.h"
 #include "ops/route/isa_route.h"
 
@@ -35,6 +36,21 @@ INGOT_GPU_KERNEL(void, launch_route_documents_forward,
 /// cotangents of all documents of the call, [documents, E].
 INGOT_GPU_KERNEL(void, launch_route_documents_backward,
                  (GpuStream stream, const RouteRows& args, const GpuRouteDocuments& documents));
+
+/// Documents of a call in a list, which all go with one launch: chunk c of document d has number
+/// first_tile(d, 1, kGpuRouteChunk) + c.
+struct GpuRouteList {
+  DocumentList list;
+  int64_t rows;  ///< of all
+
+  int64_t count() const { return list.capacity; }
+  int64_t chunks() const { return list.most_tiles(rows, 1, kGpuRouteChunk); }
+};
+INGOT_GPU_KERNEL(void, launch_route_list_forward,
+                 (GpuStream stream, const RouteRows& args, const GpuRouteList& documents, float* sums,
+                  int64_t stride));
+INGOT_GPU_KERNEL(void, launch_route_list_backward,
+                 (GpuStream stream, const RouteRows& args, const GpuRouteList& documents));
 
 /// How much the mass of expert e counts in the balance loss: experts_by_rows * ((load[e] + earlier[e]) /
 /// choices).

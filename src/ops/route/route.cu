@@ -137,6 +137,7 @@ INGOT_KERNEL(kChunkThreads)
 forward_kernel(const RouteRows a, const Documents documents, float* sums, int64_t stride) {
   INGOT_SHARED(ChunkRows, of);
   const ChunkPlace at = place_of_block(documents);
+  if (at.count == 0) return;
   const int64_t begin = at.begin, count = at.count, i = thread_index() / kThreadsOfRow, t = begin + i;
   const float* l = a.logits + t * a.classes;
   Row row{};
@@ -280,6 +281,17 @@ void launch_route_documents_backward(GpuStream stream, const RouteRows& args,
                                      const GpuRouteDocuments& documents) {
   const int64_t rows = documents.of[documents.count].first_row - documents.of[0].first_row;
   launch("route_documents_backward", backward_kernel<GpuRouteDocuments>, grid_of_rows(rows), stream, args,
+         documents, nullptr);
+}
+
+void launch_route_list_forward(GpuStream stream, const RouteRows& args, const GpuRouteList& documents,
+                               float* sums, int64_t stride) {
+  launch("route_list_forward", forward_kernel<GpuRouteList>, {documents.chunks(), kChunkThreads}, stream,
+         args, documents, sums, stride);
+}
+
+void launch_route_list_backward(GpuStream stream, const RouteRows& args, const GpuRouteList& documents) {
+  launch("route_list_backward", backward_kernel<GpuRouteList>, grid_of_rows(documents.rows), stream, args,
          documents, nullptr);
 }
 

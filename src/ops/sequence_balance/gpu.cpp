@@ -34,7 +34,23 @@ RouteRows arguments(const OpCall& call) {
   return r;
 }
 
+/// Of a call with a list of documents.
+void forward_list(const OpCall& call, const GpuRouteList& documents) {
+  const RouteRows r = arguments(call);
+  auto* const losses = static_cast<double*>(call.scratch);
+  auto* const sums = reinterpret_cast<float*>(losses + documents.count());
+  const int64_t stride = 2 * r.experts + 2;
+  if (documents.rows > 0) {
+    INGOT_GPU_CALL(launch_route_list_forward)({}, r, documents, sums, stride);
+    INGOT_GPU_CALL(launch_balance_list)({}, documents, sums, stride, r.experts, losses);
+  }
+  INGOT_GPU_CALL(launch_balance_list_loss)
+  ({}, losses, documents, balance_factor(call), device_address<float>(call.out[0]));
+}
+
 void forward(const OpCall& call) {
+  if (const DocumentList list = documents_of(call, 1); list.words != nullptr)
+    return forward_list(call, {list, call.in[0].dim(0)});
   const RouteRows r = arguments(call);
   const auto documents = static_cast<int64_t>(balance_documents(call).size());
   auto* const losses = static_cast<double*>(call.scratch);
@@ -51,7 +67,9 @@ void forward(const OpCall& call) {
 void backward(const OpCall& call) {
   if (!call.d_in[0].wanted()) return;
   RouteRows r = arguments(call);
-  const auto documents = static_cast<int64_t>(balance_documents(call).size());
+  const DocumentList list = documents_of(call, 1);
+  const int64_t documents =
+      list.words != nullptr ? list.capacity : static_cast<int64_t>(balance_documents(call).size());
   r.d_logits = device_address<float>(call.d_in[0].tensor), r.accumulate = call.d_in[0].accumulate;
   auto* const d_mass = static_cast<float*>(call.scratch);
   r.d_mass = d_mass;
@@ -62,6 +80,12 @@ void backward(const OpCall& call) {
                                     device_address<const float>(call.d_out[0]),
                                     d_mass + documents * r.experts,
                                     d_mass};
+  if (list.words != nullptr) {
+    const GpuRouteList all{list, call.in[0].dim(0)};
+    if (all.rows == 0) return;
+    INGOT_GPU_CALL(launch_balance_list_gradient)({}, gradient, all);
+    return INGOT_GPU_CALL(launch_route_list_backward)({}, r, all);
+  }
   each_launch(call, [&](const GpuRouteDocuments& d) {
     INGOT_GPU_CALL(launch_balance_gradient)({}, gradient, d);
     INGOT_GPU_CALL(launch_route_documents_backward)({}, r, d);

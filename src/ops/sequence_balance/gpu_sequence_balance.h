@@ -12,6 +12,13 @@ INGOT_GPU_KERNEL(void, launch_balance_documents,
 /// *loss = factor times the sum of the documents' losses.
 INGOT_GPU_KERNEL(void, launch_balance_loss,
                  (GpuStream stream, const double* losses, int64_t documents, double factor, float* loss));
+/// The same of documents in a list.
+INGOT_GPU_KERNEL(void, launch_balance_list,
+                 (GpuStream stream, const GpuRouteList& documents, const float* sums, int64_t stride,
+                  int64_t experts, double* losses));
+INGOT_GPU_KERNEL(void, launch_balance_list_loss,
+                 (GpuStream stream, const double* losses, const GpuRouteList& documents, double factor,
+                  float* loss));
 
 struct GpuBalanceGradient {
   int64_t experts, k;
@@ -23,5 +30,7 @@ struct GpuBalanceGradient {
 };
 INGOT_GPU_KERNEL(void, launch_balance_gradient,
                  (GpuStream stream, const GpuBalanceGradient& args, const GpuRouteDocuments& documents));
+INGOT_GPU_KERNEL(void, launch_balance_list_gradient,
+                 (GpuStream stream, const GpuBalanceGradient& args, const GpuRouteList& documents));
 
 }  // namespace ingot

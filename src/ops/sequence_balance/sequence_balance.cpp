@@ -87,7 +87,7 @@ OpCost cost(const OpCall& call) {
 int64_t scratch_bytes(const OpCall& call) {
   const auto& a = call.attr<SequenceBalanceAttr>();
   const int64_t rows = call.in[0].dim(0), spans = a.rows != nullptr ? std::ssize(a.rows->spans) : 1,
-                documents = std::max(spans, rows / 8 + 16);
+                documents = std::max(spans, most_documents(rows));
   return documents * int64_t{sizeof(double)} +
          (parameter_chunks(rows) + documents) * (2 * a.scores.experts + 2) * int64_t{sizeof(float)};
 }
@@ -106,9 +106,9 @@ const char* refuse_sequence_balance(const OpCall& call) {
 }
 
 std::vector<SequenceSpan> balance_documents(const OpCall& call) {
-  SequenceSpan whole;
+  const CallSpans of_call(call, call.attr<SequenceBalanceAttr>().rows, 1);
   std::vector<SequenceSpan> found;
-  for (const SequenceSpan& s : spans_of(call.attr<SequenceBalanceAttr>().rows, call.in[0].dim(0), whole))
+  for (const SequenceSpan& s : of_call.spans())
     if (s.rows > 0) found.push_back(s);
   return found;
 }
@@ -121,9 +121,9 @@ double balance_factor(const OpCall& call) {
 const Op& sequence_balance_op() {
   static const Op op{
       .name = "sequence_balance",
-      .inputs = {{"logits"}},
+      .inputs = {{"logits"}, {"documents", InputKind::data, true}},
       .outputs = {{"loss"}, {"ids", false}},
-      .reads = always<BackwardReads{.input_in = slot_bit(0), .input_out = slot_bit(1)}>,
+      .reads = always<BackwardReads{.input_in = slot_bit(0) | slot_bit(1), .input_out = slot_bit(1)}>,
       .infer = infer,
       .cost = cost,
       .scratch_bytes = scratch_bytes,
@@ -135,8 +135,9 @@ const Op& sequence_balance_op() {
   return op;
 }
 
-Value sequence_balance(Tape& tape, const SequenceBalanceAttr& attr, const Value& logits_TE) {
-  return tape.apply(sequence_balance_op(), attr, {logits_TE}).front();
+Value sequence_balance(Tape& tape, const SequenceBalanceAttr& attr, const Value& logits_TE,
+                       const Value& documents) {
+  return tape.apply(sequence_balance_op(), attr, {logits_TE, documents}).front();
 }
 
 }  // namespace ingot

@@ -8,12 +8,13 @@
 // top-k of the scores, without bias and groups, and is a constant for the gradient. Perfect balance in every
 // document gives 1.
 //
-// Shapes: logits_TE (f32, or f64) -> loss_1 (logits' type), ids_TK (i32: the plain choices). Without tokens
+// Shapes: logits_TE (f32, or f64), documents (i32, optional: ops/sequence/documents.h, in place of the
+// attributes' rows) -> loss_1 (logits' type), ids_TK (i32: the plain choices). Without tokens
 // it is 0. A document's sums begin at its first row, in chunks of 64 rows; each document is summed by one
 // thread.
 #pragma once
 #include "ops/route/route.h"
-#include "ops/sequence/batch_layout.h"
+#include "ops/sequence/documents.h"
 
 namespace ingot {
 
@@ -22,7 +23,8 @@ struct SequenceBalanceAttr {
   const BatchLayout* rows = nullptr;  ///< nullptr: all rows are one document
 };
 
-Value sequence_balance(Tape& tape, const SequenceBalanceAttr& attr, const Value& logits_TE);
+Value sequence_balance(Tape& tape, const SequenceBalanceAttr& attr, const Value& logits_TE,
+                       const Value& documents = {});
 
 const Op& sequence_balance_op();
 Kernel sequence_balance_reference();
