@@ -38,6 +38,10 @@ function(ingot_cuda_sources target)
     list(APPEND images -gencode arch=${virtual},code=${architecture})
   endforeach()
   string(REPLACE ";" " " architectures "${INGOT_CUDA_ARCHITECTURES}")
+  set(launcher "")
+  if(CCACHE_PROGRAM)
+    set(launcher ${CCACHE_PROGRAM})
+  endif()
   set_source_files_properties(src/device/cuda/kernel_images.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_DEFINITIONS
     "INGOT_CUDA_VERSION=${version};INGOT_CUDA_ARCHITECTURES=\"${architectures}\"")
   foreach(file IN LISTS ARGN)
@@ -46,7 +50,7 @@ function(ingot_cuda_sources target)
     get_filename_component(folder ${object} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(OUTPUT ${object}
-      COMMAND ${CCACHE_PROGRAM} ${INGOT_NVCC} -std=c++20 -O3 -fmad=false -cudart none ${images} -I${CMAKE_SOURCE_DIR}/src
+      COMMAND ${launcher} ${INGOT_NVCC} -std=c++20 -O3 -fmad=false -cudart none ${images} -I${CMAKE_SOURCE_DIR}/src
               -DINGOT_ISA=cuda -DINGOT_ISA_gpu=1 -DINGOT_ISA_cuda=1 -MD -MF ${object}.d -c ${file} -o ${object}
       DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc ${name}" VERBATIM)
     target_sources(${target} PRIVATE ${object})
