@@ -22,6 +22,7 @@ using namespace cuda_driver;
 constexpr unsigned kBesideDefaultStream = 1,
                    kWithoutTime = 2;  // CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING
 constexpr int kOfThread = 1;          // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kReleaseThreshold = 4;  // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 constexpr int64_t kMostThreads = 1024;
 
 Address address_of(const void* memory) {
@@ -35,6 +36,11 @@ class DriverDevice final : public CudaDevice {
  public:
   explicit DriverDevice(Driver driver) : driver_(std::move(driver)), call_(driver_.call), kernels_(call_) {
     check(call_.retain_context(&context_, driver_.device), "its context");
+    // What was borrowed stays with the process: else each wait of the host would give it back to the system.
+    Pool pool = nullptr;
+    uint64_t all = ~uint64_t{0};
+    check(call_.default_pool(&pool, driver_.device), "its pool of memory");
+    check(call_.set_pool(pool, kReleaseThreshold, &all), "its pool of memory");
   }
   const Driver& driver() const override { return driver_; }
 

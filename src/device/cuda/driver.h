@@ -21,6 +21,7 @@ using Module = struct ModuleOfDriver*;
 using Function = struct FunctionOfDriver*;
 using Graph = struct GraphOfDriver*;
 using GraphRun = struct GraphRunOfDriver*;  ///< CUgraphExec
+using Pool = struct PoolOfDriver*;          ///< CUmemoryPool
 
 /// f(name here, name in the library, parameters)
 // clang-format off
@@ -38,6 +39,8 @@ using GraphRun = struct GraphRunOfDriver*;  ///< CUgraphExec
   f(release, "cuMemFree_v2", (Address memory))                                                               \
   f(allocate_in_stream, "cuMemAllocAsync", (Address* memory, size_t bytes, Stream stream))                   \
   f(release_in_stream, "cuMemFreeAsync", (Address memory, Stream stream))                                    \
+  f(default_pool, "cuDeviceGetDefaultMemPool", (Pool* pool, int device))                                     \
+  f(set_pool, "cuMemPoolSetAttribute", (Pool pool, int attribute, void* value))                              \
   f(upload, "cuMemcpyHtoDAsync_v2", (Address to, const void* from, size_t bytes, Stream stream))             \
   f(download, "cuMemcpyDtoHAsync_v2", (void* to, Address from, size_t bytes, Stream stream))                 \
   f(stream_create, "cuStreamCreate", (Stream* stream, unsigned flags))                                       \

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "device/gpu/launcher.h"
@@ -65,21 +66,33 @@ bool is_allocated(Address at, size_t bytes) {
   return at + bytes <= block->first + block->second;
 }
 
-/// The GPU's memory, which the host can touch while work of a stream runs only. Addresses are not used twice.
-constexpr size_t kAddresses = size_t{1} << 40, kPage = 4096;
+/// The GPU's memory, which the host can touch while work of a stream runs only. It opens and closes as a
+/// whole, which takes a time for each page: pages are huge, and an address is used again once so many bytes
+/// of blocks of its size were released after it.
+constexpr size_t kAddresses = size_t{1} << 40, kPage = 4096, kHugePage = size_t{2} << 20,
+                 kReleased = size_t{4} << 20;
 char* first_address = nullptr;
 char* next_address = nullptr;
 int open_depth = 0;
+auto& released = *new std::map<size_t, std::deque<Address>>;   // by size, the oldest first
+auto& unknown = *new std::vector<std::pair<Address, size_t>>;  // becomes NaN before work runs
+
+size_t pages_of(size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
 
 void protect(int protection) {
-  if (next_address != first_address)
-    ::mprotect(first_address, static_cast<size_t>(next_address - first_address), protection);
+  const auto used = static_cast<size_t>(next_address - first_address);
+  if (used > 0) ::mprotect(first_address, (used + kHugePage - 1) / kHugePage * kHugePage, protection);
 }
 
 class Open {
  public:
   Open() {
-    if (open_depth++ == 0) protect(PROT_READ | PROT_WRITE);
+    if (open_depth++ > 0) return;
+    protect(PROT_READ | PROT_WRITE);
+    for (const auto& [memory, bytes] : unknown) std::memset(reinterpret_cast<void*>(memory), 0xff, bytes);
+    unknown.clear();
   }
   ~Open() {
     if (--open_depth == 0) protect(PROT_NONE);
@@ -88,20 +101,33 @@ class Open {
   Open& operator=(const Open&) = delete;
 };
 
+/// Addresses of so many bytes; 0: there are none.
+Address find_addresses(size_t size) {
+  if (auto& old = released[size]; old.size() * size > kReleased) {
+    const Address memory = old.front();
+    old.pop_front();
+    return memory;
+  }
+  if (first_address == nullptr) {
+    auto* const all = static_cast<char*>(
+        ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    const size_t beyond = reinterpret_cast<uintptr_t>(all) % kHugePage;
+    first_address = next_address = all + (kHugePage - beyond) % kHugePage;
+    ::madvise(first_address, kAddresses - kHugePage, MADV_HUGEPAGE);
+  }
+  if (next_address + size > first_address + kAddresses - kHugePage) return 0;
+  const auto memory = reinterpret_cast<Address>(next_address);
+  next_address += size;
+  return memory;
+}
+
+/// Work of a stream asks for no memory, so none is open.
 Result allocate(Address* memory, size_t bytes) {
   if (state.has_failed) return kLaunchFailed;
   if (state.used + bytes > state.memory) return kOutOfMemory;
-  if (first_address == nullptr)
-    first_address = next_address = static_cast<char*>(
-        ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  const size_t size = (bytes + kPage - 1) / kPage * kPage;
-  char* const block = next_address;
-  if (block + size > first_address + kAddresses) return kOutOfMemory;
-  next_address += size;
-  const Open open;
-  ::mprotect(block, size, PROT_READ | PROT_WRITE);  // where work runs
-  std::memset(block, 0xff, bytes);
-  *memory = reinterpret_cast<Address>(block);
+  *memory = find_addresses(pages_of(bytes));
+  if (*memory == 0) return kOutOfMemory;
+  unknown.emplace_back(*memory, bytes);
   blocks[*memory] = bytes;
   state.used += bytes;
   ++state.blocks;
@@ -113,12 +139,17 @@ Result release(Address memory) {
   if (block == blocks.end()) return kInvalid;
   state.used -= block->second;
   --state.blocks;
-  ::madvise(reinterpret_cast<void*>(memory), (block->second + kPage - 1) / kPage * kPage, MADV_DONTNEED);
+  if (open_depth > 0)
+    std::memset(reinterpret_cast<void*>(memory), 0xff, block->second);
+  else
+    unknown.emplace_back(memory, block->second);
+  released[pages_of(block->second)].push_back(memory);
   blocks.erase(block);
   return now();
 }
 
 void drain(Stream& stream, uint64_t moment) {
+  if (stream.done >= moment) return;
   const Open open;
   while (stream.done < moment && !stream.queue.empty()) {
     const Work work = std::move(stream.queue.front());
@@ -195,6 +226,13 @@ Result cuMemFreeAsync(Address memory, Stream* stream) {
   LOCKED;
   if (!is_allocated(memory, 1)) return kInvalid;
   return ask(stream, [memory] { release(memory); });
+}
+Result cuDeviceGetDefaultMemPool(void** pool, int) {
+  *pool = &state;
+  return now();
+}
+Result cuMemPoolSetAttribute(void* pool, int, void*) {
+  return pool == &state ? now() : kInvalid;
 }
 Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Stream* stream) {
   LOCKED;
