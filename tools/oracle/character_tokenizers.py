@@ -298,8 +298,8 @@ def odd_bytes():
 
 
 def parts_of(name, text):
-    """SentencePiece adds the scores of a unigram model in float32, so that in a long text near ties fall by what stands before
-    them; it is asked for 1,000 characters at a time."""
+    """SentencePiece adds the scores of a unigram model in float32, so that ties fall by what stands before them, more of them the
+    longer the text; it is asked for 1,000 characters at a time."""
     size = 1000 if name == "sentencepiece-unigram" else len(text)
     return [text[i:i + size] for i in range(0, len(text), size)]
 
