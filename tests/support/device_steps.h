@@ -35,6 +35,14 @@ inline Recipe recipe_of(const std::string& name) {
   return r;
 }
 
+/// The name of a test of such a model: only letters and `_`.
+inline std::string test_name_of(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c < 'a'; }, '_');
+  return name;
+}
+
 inline data::Batch batch_of(const Recipe& r, uint64_t seed) {
   return packed_batch(4, kLength, {9, 23, 1, 31, 30, 2, 32}, r.model.vocab, seed);
 }

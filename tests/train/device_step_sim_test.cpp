@@ -2,7 +2,6 @@
 // was not planned, and changes nothing where a value is not finite.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -27,12 +26,7 @@ class DeviceSteps : public AnyKernel, public ::testing::WithParamInterface<std::
 INSTANTIATE_TEST_SUITE_P(All, DeviceSteps,
                          ::testing::Values("llama clip", "mla clip", "moe loads", "mtp-moe", "mtp-moe own",
                                            "zaya"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return c < 'a'; }, '_');
-                           return name;
-                         });
+                         test_name_of);
 
 TEST_P(DeviceSteps, HaveTheBitsOfTheCpu) {
   const Recipe r = recipe_of(GetParam());

@@ -2,8 +2,6 @@
 // with other tokens, documents, routes and rates have the CPU's bits, whatever the order of threads and work.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "device/gpu/emulator.h"
 #include "support/device_steps.h"
 #include "support/sim_orders.h"
@@ -15,12 +13,7 @@ class EmulatedGraphs : public AnyKernel, public ::testing::WithParamInterface<st
  protected:
   ~EmulatedGraphs() override { set_emulation({}); }
 };
-INSTANTIATE_TEST_SUITE_P(All, EmulatedGraphs, ::testing::Values("llama clip"), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c < 'a'; }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, EmulatedGraphs, ::testing::Values("llama clip"), test_name_of);
 
 TEST_P(EmulatedGraphs, HaveTheBitsOfTheCpu) {
   set_kernel_policy(KernelPolicy::strict);

@@ -2,7 +2,6 @@
 // tokens, documents, routes and rates have the bits of passes that run each time.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "ops/add/add.h"
@@ -18,12 +17,7 @@ class MicroGraphsOfModels : public AnyKernel, public ::testing::WithParamInterfa
 INSTANTIATE_TEST_SUITE_P(All, MicroGraphsOfModels,
                          ::testing::Values("llama clip", "mla clip", "moe loads", "moe-sigmoid own",
                                            "mtp-moe own", "zaya"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return c < 'a'; }, '_');
-                           return name;
-                         });
+                         test_name_of);
 
 TEST_P(MicroGraphsOfModels, HaveTheBitsOfTheCpu) {
   const Recipe r = recipe_of(GetParam());
