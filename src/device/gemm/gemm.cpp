@@ -30,7 +30,6 @@ namespace {
 constexpr int64_t kPackedWords = int64_t{2} << 20;
 /// k-steps of a phase, where sums can wait in C.
 constexpr int64_t kMaxPhaseSteps = 2048;
-constexpr int64_t kMaxKc = 1024;
 /// Where each k-step of A is a cache line of its own: half of the level 1 cache.
 constexpr int64_t kMaxColumnKc = 512;
 /// Fewer rows of packed A for each thread would not repay packing B again.
@@ -87,8 +86,8 @@ class Runner {
 
   void add(const GemmProblem& p) {
     const int64_t k = steps_of(p);
-    if (in_place(p)) {
-      const int64_t kc = kc_of(k, p.a.k_contiguous() ? kMaxKc : kMaxColumnKc);
+    if (in_place(p, tile_.mr)) {
+      const int64_t kc = kc_of(k, p.a.k_contiguous() ? tile_.max_kc : kMaxColumnKc);
       plan_.blocks.push_back({&p, 0, p.m, 0, k, kc, GemmBlock::kInPlace});
       return;
     }
@@ -98,7 +97,7 @@ class Runner {
     const int64_t rows = rows_of_block(p, steps);
     for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += steps) {
       if (k0 > 0) run_phase();
-      const int64_t k1 = std::min(k, k0 + steps), kc = kc_of(k1 - k0, kMaxKc);
+      const int64_t k1 = std::min(k, k0 + steps), kc = kc_of(k1 - k0, tile_.max_kc);
       for (int64_t row0 = 0; row0 < p.m; row0 += rows) {
         const int64_t count = std::min(rows, p.m - row0), words = packed_words(count, k0, k1);
         if (packed_ + words > kPackedWords) run_phase();
@@ -204,7 +203,8 @@ class Runner {
   /// The calling thread's scratch for a task; its first packed panel of B is in the buffer of number `first`.
   GemmBuffers buffers_of(const GemmTask& t, int first, bool ready) const {
     const int64_t width = round_up(t.cols, tile_.nr);
-    const int64_t panel = kMaxKc * kMaxMicroPanels * tile_.nr;  // the largest, so that the second never moves
+    const int64_t panel =
+        tile_.max_kc * kMaxMicroPanels * tile_.nr;  // the largest, so that the second never moves
     auto* panels = static_cast<float*>(scratch(ScratchSlot::gemm_b, 2 * panel * 4));
     GemmBuffers buffers{{panels + first * panel, panels + (1 - first) * panel}, ready, nullptr, nullptr};
     if (t.c.type == DType::bf16 && t.k1 - t.k0 > t.kc)
@@ -273,7 +273,8 @@ GemmProblem problem(GemmProblem p, int64_t m, int64_t n, int64_t k, const void* 
 /// Runs the plan's problems, of m x n x k on average, or their transposes.
 void run_faster_form(GemmPlan& plan, int64_t m, int64_t n, int64_t k) {
   if (plan.problems.empty()) return;
-  if (transpose_is_faster(plan.problems.front(), m, n, k))
+  const int64_t mr = INGOT_ISA_CALL(gemm_tile_shape)().mr;
+  if (transpose_is_faster(plan.problems.front(), m, n, k, mr))
     for (GemmProblem& p : plan.problems) transpose(p);
   Runner(plan).run();
 }

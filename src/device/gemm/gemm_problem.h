@@ -31,17 +31,20 @@ inline void transpose(GemmProblem& p) {
   p.c.transposed = true;
 }
 
-/// Whether A stored [k, m] is read in place: where there are too few columns to repay packing it, unless its
-/// lines are a multiple of 4 KiB apart, which share a set of the caches.
-inline bool reads_columns(const GemmProblem& p, int64_t n) {
-  constexpr int64_t kFewColumns = 1536;
-  return p.a.type == DType::f32 && !p.pairs && n <= kFewColumns && p.a.ld() * size_of(DType::f32) % 4096 != 0;
+/// Whether A stored [k, m] is read in place, mr rows at a time: where there are too few columns to repay
+/// packing it, unless its lines are a multiple of 4 KiB apart, which share a set of the caches, or a tile
+/// reads less than half of each cache line (with AVX2 2304x768x1024 TN runs at .51 of peak so, and at .73
+/// where A is packed).
+inline bool reads_columns(const GemmProblem& p, int64_t n, int64_t mr) {
+  constexpr int64_t kFewColumns = 1536, kHalfLine = 8;
+  return p.a.type == DType::f32 && !p.pairs && n <= kFewColumns && mr >= kHalfLine &&
+         p.a.ld() * size_of(DType::f32) % 4096 != 0;
 }
 
 /// Whether A is not packed. Pairs need whole words.
-inline bool in_place(const GemmProblem& p) {
+inline bool in_place(const GemmProblem& p, int64_t mr) {
   if (p.depth == 0) return false;
-  if (!p.a.k_contiguous()) return reads_columns(p, p.n);
+  if (!p.a.k_contiguous()) return reads_columns(p, p.n, mr);
   return p.pairs ? p.depth % 2 == 0 && p.a.ld() % 2 == 0 : p.a.type == DType::f32;
 }
 
@@ -51,10 +54,10 @@ inline bool in_place(const GemmProblem& p) {
 /// - A stored [m, k], B [n, k] (weights), few rows: reads the weights in place and transposes the rows
 ///   instead, where that saves twice what transposing C costs (32x768x384 341 -> 404 GFLOP/s, bf16 675 ->
 ///   796).
-inline bool transpose_is_faster(const GemmProblem& p, int64_t m, int64_t n, int64_t k) {
+inline bool transpose_is_faster(const GemmProblem& p, int64_t m, int64_t n, int64_t k, int64_t mr) {
   constexpr int64_t kFewRows = 64;
   if (p.b_packed || p.lower_only || p.b.round) return false;  // only B can be rounded, while it is packed
-  if (!p.a.k_contiguous()) return !p.b.k_contiguous() && k * (m - n) >= m * n && !reads_columns(p, m);
+  if (!p.a.k_contiguous()) return !p.b.k_contiguous() && k * (m - n) >= m * n && !reads_columns(p, m, mr);
   return p.b.k_contiguous() && p.a.type == p.b.type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
 }
 

@@ -196,7 +196,7 @@ void run_group(const GemmTask& t, KBlock& block, int64_t group) {
 }  // namespace
 
 GemmTileShape gemm_tile_shape() {
-  return {kMr, kNr, kLanes};
+  return {kMr, kNr, kLanes, kMaxKc};
 }
 
 int gemm_run_task(const GemmTask& t) {
