@@ -174,7 +174,7 @@ int train_rank(const Recipe& recipe, const StartOptions& start, const Rewind& re
   find_slow_ranks(recipe.parallel, world);
   if (trainer.leads())
     for (const std::string& w : trainer.plan().warnings) log::warn("{}", w);
-  if (trainer.step() >= recipe.total_steps()) {
+  if (trainer.finished()) {
     log::info(
         "the run in '{}' is finished: step {} of {}. For more steps raise phases.{}.steps; for another run "
         "set run.folder.",

@@ -55,6 +55,8 @@ void RunState::restore(const CheckpointReader& reader) {
   sampler_.emplace(engine_.recipe(), data_, reader);
   if (reader.manifest().blobs.contains("source")) saved_source_ = reader.blob("source");
   saved_where_ = reader.path();
+  if (reader.manifest().blobs.contains("unmeasured"))
+    unmeasured_ = parse_metric_row(reader.blob("unmeasured"), reader.path());
   set_position();
 }
 
@@ -70,6 +72,7 @@ BatchSource& RunState::source() {
 }
 
 void RunState::rewind(int64_t batches) {
+  unmeasured_.reset();
   enter_next_phase();  // where the checkpoint is a phase's last, the batches are the next phase's
   if (batches > 0 && kind_of(phase()).source)
     throw Error(
@@ -114,6 +117,7 @@ SaveRequest RunState::save_request(const std::string& protection) {
   request.blobs["watch"] = watch_.json();
   if (const std::string source = source_ ? source_->state() : saved_source_; !source.empty())
     request.blobs["source"] = source;
+  if (unmeasured_) request.blobs["unmeasured"] = to_json_line(*unmeasured_);
   request.blobs["trainer"] = SavedRun{step_,
                                       tokens_,
                                       sampler_->phase(),

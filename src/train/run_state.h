@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/writer.h"
+#include "report/metrics.h"
 #include "train/batch_source.h"
 #include "train/engine.h"
 #include "train/health.h"
@@ -40,6 +41,9 @@ class RunState {
   BatchSource& source();
   const PhaseConfig& phase() const { return sampler_->config(); }
   LossWatch& watch() { return watch_; }
+  /// The metrics of the last step, where an interrupt ended the validation or the tasks that are due after
+  /// it. A run that is resumed does them first. Part of a checkpoint.
+  std::optional<MetricRow>& unmeasured() { return unmeasured_; }
   /// Learning rate of the next step.
   double learning_rate() const;
   /// The window of all steps from now on, whatever the recipe says. For profiles.
@@ -64,6 +68,7 @@ class RunState {
   std::unique_ptr<BatchSource> source_;     ///< of this phase and batch size; reads sampler_
   int64_t step_ = 0, tokens_ = 0;
   std::vector<Rewound> rewound_;
+  std::optional<MetricRow> unmeasured_;
   std::optional<int64_t> held_window_;
 };
 

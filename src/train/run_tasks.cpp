@@ -111,10 +111,12 @@ bool RunTasks::due(size_t phase, int64_t step, bool saves, bool last) const {
   return !of_phase_[phase].empty() && (last || (every_ > 0 ? step % every_ == 0 : saves));
 }
 
-std::string RunTasks::run(TrainEngine& engine, const PreparedData& data, size_t phase, MetricRow& row) const {
+std::optional<std::string> RunTasks::run(TrainEngine& engine, const PreparedData& data, size_t phase,
+                                         MetricRow& row, const std::function<bool()>& stops) const {
   std::string line;
   EngineModel answers = model(engine, data);
   for (const std::string& name : of_phase_[phase]) {
+    if (stops()) return std::nullopt;
     const Task& task = named(name);
     const TaskResult result = run_task(task, answers);
     for (const MetricValue& v : result.values) {

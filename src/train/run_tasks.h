@@ -2,6 +2,7 @@
 // computes for the checkpoint of that step. Beside the model they need memory for the engine's pages, given
 // back afterwards.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,8 +34,9 @@ class RunTasks {
   /// Whether those of a phase are due after `step`. `saves`: a checkpoint is due there.
   bool due(size_t phase, int64_t step, bool saves, bool last) const;
   /// Called by all ranks, which compute the same. Adds task/<name>/<metric> of the phase's tasks to the row;
-  /// returns a line for the log.
-  std::string run(TrainEngine& engine, const PreparedData& data, size_t phase, MetricRow& row) const;
+  /// returns a line for the log, or nothing where `stops`, asked before each task, says so on all ranks.
+  std::optional<std::string> run(TrainEngine& engine, const PreparedData& data, size_t phase, MetricRow& row,
+                                 const std::function<bool()>& stops) const;
   /// The gate of a phase, where it has one: returns what was measured, in words. Error where it does not
   /// hold.
   std::string require_gate(TrainEngine& engine, const PreparedData& data, size_t phase) const;

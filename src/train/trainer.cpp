@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/standard_streams.h"
 #include "comm/agree.h"
@@ -21,12 +20,11 @@
 #include "train/run_folder.h"
 #include "train/run_samples.h"
 #include "train/step_log.h"
-#include "train/validation.h"
 
 namespace ingot {
 namespace {
 
-std::atomic<bool> interrupted{false};
+std::atomic<bool> interrupt_asked{false};
 
 std::string nothing() {
   return {};
@@ -35,14 +33,18 @@ std::string nothing() {
 }  // namespace
 
 void Trainer::interrupt() {
-  interrupted = true;
+  interrupt_asked = true;
   drop_stalled(true);
+}
+
+bool Trainer::interrupted() {
+  return interrupt_asked;
 }
 
 Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start, World* world,
                  const Rewind& rewind)
     : fs_(fs), ranks_(given, world) {
-  interrupted = false;
+  interrupt_asked = false;
   drop_stalled(false);
   const int64_t process_bytes = resident_bytes();
   const Recipe recipe = ranks_.fitted(given);
@@ -173,9 +175,9 @@ void Trainer::open_outputs() {
   rank_log_ = std::make_unique<RankLog>(fs_, ranks_.groups().world(), folder, step());
   if (!leads()) return;
   keep_with_run(fs_, recipe(), *data_);
-  drop_samples_after(fs_, folder + "/" + run_files::kSamples, step());
-  metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, step());
-  events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, step(), wall_seconds());
+  drop_samples_after(fs_, folder + "/" + run_files::kSamples, measured());
+  metrics_ = std::make_unique<MetricsWriter>(fs_, folder + "/" + run_files::kMetrics, measured());
+  events_ = std::make_unique<EventWriter>(fs_, folder + "/" + run_files::kEvents, measured(), wall_seconds());
   live_report_ = std::make_unique<LiveReport>(fs_, folder);
   write_record();
 }
@@ -185,13 +187,17 @@ TrainResult Trainer::run() {
   const int64_t total = recipe().total_steps();
   result_.step = step();
   resume_clock();
-  result_.finished = step() >= total || clock_.ended_by(recipe().phases) != nullptr;
+  result_.finished = finished() || clock_.ended_by(recipe().phases) != nullptr;
   if (result_.finished) return result_;
   open_outputs();
   if (step() > 0 && leads()) log::info("resuming at step {} of {}", step(), total);
   log_.emplace(recipe().run.log_every, total, started_);
   publish_snapshot(std::nullopt);
-  bool continues = agree_to_continue(interrupted, false).continues;
+  bool continues = agree_to_continue(interrupted(), false).continues;
+  if (continues && state_->unmeasured()) {
+    MetricRow row = *state_->unmeasured();
+    continues = after_step(row, true);
+  }
   while (step() < total && continues) {
     begin_steps();
     continues = run_batch_size();
@@ -202,7 +208,7 @@ TrainResult Trainer::run() {
   rank_log_->sync();
   const bool ended = clock_.ended_by(recipe().phases) != nullptr;
   record_predictions(true);
-  result_.finished = step() == total || ended;
+  result_.finished = finished() || ended;
   result_.step = step();
   result_.seconds = monotonic_seconds() - started_;
   return result_;
@@ -213,7 +219,8 @@ void Trainer::resume_clock() {
   clock_.restore(agree(&ranks_.groups().world(), nothing, [&](const auto&) {
     std::vector<MetricRow> rows;
     if (step() > 0 && fs_.exists(metrics)) rows = read_metrics(fs_, metrics);
-    std::erase_if(rows, [&](const MetricRow& row) { return row.step > step(); });
+    std::erase_if(rows, [&](const MetricRow& row) { return row.step > measured(); });
+    if (state_->unmeasured()) rows.push_back(*state_->unmeasured());
     return TrainingClock::state_of(rows);
   }));
 }
@@ -310,48 +317,6 @@ MetricRow Trainer::train_step() {
   return row;
 }
 
-bool Trainer::after_step(MetricRow& row) {
-  const bool last = step() == recipe().total_steps();
-  const auto due = [&](int64_t every) { return last || (every > 0 && step() % every == 0); };
-  if (due(recipe().evaluation.every)) validate_sources(row, last);
-  const bool phase_ends = step() == state_->sampler().end_step();
-  const bool saves = phase_ends || due(recipe().checkpoint.every);
-  const size_t index = state_->sampler().phase();
-  const bool asks = tasks_->due(index, step(), saves, last);
-  // Tasks and the next phase's replies need some.
-  if (phase_ends && (asks || !last)) engine_->release_memory();
-  if (asks) {
-    const std::string scores = tasks_->run(*engine_, *data_, index, row);
-    if (leads()) log::info("step {}: {}", step(), scores);
-    return_unused_memory();  // what the tasks took would add to the memory of later steps
-  }
-  const bool at_target = ends_at_target(row);
-  bool logged = false;
-  if (leads()) {
-    metrics_->write(row);
-    events_->write(row);
-    logged = log_row(row);
-  }
-  const Agreement agreed = agree_to_continue(interrupted || at_target, logged);
-  const bool continues = agreed.continues;
-  digests_->end_step(step(), saves || !continues);
-  if (agreed.logged || saves || !continues) rank_log_->end_window(step());
-  if (leads()) live_report_->update();
-  if (due(recipe().samples.every)) write_samples();
-  // Before the last save, after which the run counts as finished and a resume touches nothing; run() adds
-  // what that save measures.
-  if (last || at_target) {
-    if (leads()) metrics_->sync();
-    record_predictions(false);
-  }
-  const int64_t every = recipe().checkpoint.every;
-  if (phase_ends)
-    save(end_of_phase());
-  else if (!continues || (every > 0 && step() % every == 0))
-    save(at_target ? fmt::format("target of phase '{}'", phase().name) : "");
-  return continues;
-}
-
 void Trainer::judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm) {
   const int64_t step = this->step() + 1;
   if (stats.valid == 0) fail("step {}: the batch has no valid target (all masked)", step);
@@ -405,14 +370,18 @@ void Trainer::stop_diverged(double loss) {
                  watch.first_spike());
 }
 
+bool Trainer::any_rank(bool says) const {
+  int32_t vote = says;
+  Communicator& world = ranks_.groups().world();
+  const Tensor t = Tensor::of(&vote, {1});
+  if (world.size() > 1) world.all_reduce(t, t).wait();
+  return vote > 0;
+}
+
 /// An update that overflows is named at its step, not at the next one's loss, and is never saved.
 void Trainer::require_finite_weights(double lr) {
   const std::string bad = engine_->describe_bad_weight();
-  int32_t found = !bad.empty();
-  Communicator& world = ranks_.groups().world();
-  const Tensor t = Tensor::of(&found, {1});
-  if (world.size() > 1) world.all_reduce(t, t).wait();
-  if (found == 0) return;
+  if (!any_rank(!bad.empty())) return;
   if (digests_) digests_->require_agreement(step() + 1);
   throw RunError(
       RunFault::not_finite,
@@ -439,32 +408,6 @@ void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
                        data_->sources[static_cast<size_t>(origin.source)].name());
   }
   throw RunError(RunFault::not_finite, fmt::format("{}\n{}\nbatch: {}", what, cause, rows), way_back());
-}
-
-void Trainer::validate_sources(MetricRow& row, bool complete) {
-  state_->source().validate(row, complete);
-  for (size_t i = 0; i < data_->sources.size(); ++i) {
-    const data::Dataset& source = data_->sources[i];
-    if (!source.has_split("validation") || recipe().data.sources[i].preferences) continue;
-    const ValidationScore score =
-        validate(*engine_, source, phase(), complete ? 0 : recipe().evaluation.max_tokens);
-    row.set(fmt::format("val/{}/loss", source.name()), score.loss);
-    row.set(fmt::format("val/{}/bits_per_byte", source.name()), score.bits_per_byte);
-    row.set(fmt::format("val/{}/tokens", source.name()), score.tokens);
-    result_.validation[source.name()] = score.loss;
-  }
-}
-
-void Trainer::write_samples() {
-  result_.samples.clear();
-  for (size_t i = 0; i < prompts_.size(); ++i) {
-    const auto text = continue_sample(*engine_, *data_, prompts_[i], i);
-    if (!text) continue;
-    result_.samples.push_back({step(), prompts_[i].text, *text});
-    if (!leads()) continue;
-    append_sample(fs_, recipe().run.folder + "/" + run_files::kSamples, result_.samples.back());
-    events_->write_text(step(), wall_seconds(), fmt::format("sample/{}", i), prompts_[i].text + *text);
-  }
 }
 
 Trainer::Agreement Trainer::agree_to_continue(bool stop, bool logged) {

@@ -100,6 +100,8 @@ class Trainer {
   /// Gives `metrics` (kept by the caller) the numbers of each line of the log, on the leading rank.
   void publish(RunMetrics* metrics) { page_ = metrics; }
   int64_t step() const { return state_->step(); }
+  /// Whether nothing is left to do: every step is done, and measured.
+  bool finished() const { return measured() >= recipe().total_steps(); }
   Model& model() { return engine_->model(); }
   /// Complete, with batches that fit the ranks.
   const Recipe& recipe() const { return engine_->recipe(); }
@@ -128,14 +130,15 @@ class Trainer {
   // trainer_replay.cpp:
   void begin_digests(const data::Batch& batch, StepCall& call);
   void check_digests(const data::Batch& batch, const StepCall& call);
-  /// What follows a step: validation, records, samples, a checkpoint. False where the run is to stop.
-  bool after_step(MetricRow& row);
   void judge(const StepStats& stats, const data::Batch& batch, const GradNorm& norm);
   [[noreturn]] void stop_diverged(double loss);
   void require_finite_weights(double lr);
   [[noreturn]] void diagnose(const data::Batch& batch, const std::string& what);
-  void validate_sources(MetricRow& row, bool complete);
-  void write_samples();
+  static bool interrupted();
+  /// The last step after which validation and tasks are done.
+  int64_t measured() const { return step() - (state_->unmeasured() ? 1 : 0); }
+  /// Collective.
+  bool any_rank(bool says) const;
   struct Agreement {
     bool continues = true;  ///< no rank wants to stop
     bool logged = false;    ///< the leading rank has logged the step
@@ -143,6 +146,21 @@ class Trainer {
   /// Also makes a save that all ranks have written a checkpoint. Throws Error where the run folder is gone.
   Agreement agree_to_continue(bool stop, bool logged);
   bool folder_is_gone();
+  // trainer_measure.cpp:
+  /// What follows a step: validation, records, samples, a checkpoint. False where the run is to stop.
+  /// `resumed`: the step was made before this start, and saved unmeasured.
+  bool after_step(MetricRow& row, bool resumed = false);
+  /// Whether something that is done every `every` steps, and at the end, is done after this one.
+  bool due(int64_t every) const;
+  /// Whether this step is saved, interrupted or not.
+  bool saves() const;
+  /// Adds the validation and the tasks that are due to the row of the step. False where an interrupt ended
+  /// them: the row is as it was, and part of the state that is saved.
+  bool measure(MetricRow& row);
+  bool validate_sources(MetricRow& row);
+  bool run_tasks(MetricRow& row);
+  void save_unmeasured(bool resumed);
+  void write_samples();
   // trainer_record.cpp:
   /// Whether the row got a line of the log.
   bool log_row(const MetricRow& row);

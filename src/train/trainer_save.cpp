@@ -21,9 +21,9 @@ int64_t Trainer::saves_to_come() const {
   int64_t saves = 0, end = 0;
   for (const PhaseConfig& p : recipe().phases) {
     end += p.steps;
-    if (end > step() && (every == 0 || end % every != 0)) ++saves;
+    if (end > measured() && (every == 0 || end % every != 0)) ++saves;
   }
-  return saves + (every > 0 ? end / every - step() / every : 0);
+  return saves + (every > 0 ? end / every - measured() / every : 0);
 }
 
 void Trainer::save(const std::string& protection) {
@@ -78,7 +78,7 @@ void Trainer::count_failed_save(int64_t step, const Error& error) {
 void Trainer::finish_save() {
   end_save();
   if (newest_ && newest_->step == step()) return;
-  const bool ended = step() == state_->sampler().end_step();
+  const bool ended = step() == state_->sampler().end_step() && !state_->unmeasured();
   checkpoints_->save(state_->save_request(ended ? end_of_phase() : ""));
   if (const std::optional<SaveReport> report = checkpoints_->wait()) accuracy_.count_save(*report);
 }

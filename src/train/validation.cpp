@@ -9,8 +9,9 @@
 
 namespace ingot {
 
-ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const PhaseConfig& phase,
-                         int64_t max_tokens) {
+std::optional<ValidationScore> validate(TrainEngine& engine, const data::Dataset& source,
+                                        const PhaseConfig& phase, int64_t max_tokens,
+                                        const std::function<bool()>& stops) {
   const Recipe& recipe = engine.recipe();
   const RankGroups& groups = engine.ranks().groups();
   const PipelineGroups& pipeline = engine.pipeline();
@@ -27,6 +28,7 @@ ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const
   // Data ranks take windows in turn. At the end some repeat a window that does not count: the ranks of an
   // expert group must have equally many tokens.
   for (int64_t first = 0; first < windows;) {
+    if (stops()) return std::nullopt;
     const int64_t left = windows - first,
                   count = left >= micro * data ? micro : std::max<int64_t>(1, left / data);
     const int64_t mine = first + count * groups.batch_rank();
@@ -41,7 +43,7 @@ ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const
   const auto [nll, valid] = sums;
   // The windows seen have their share of the split's bytes.
   const double bytes = static_cast<double>(pass.text_bytes()) * valid / static_cast<double>(pass.targets());
-  return {valid > 0 ? nll / valid : 0, bytes > 0 ? nll / std::log(2.0) / bytes : 0, valid};
+  return ValidationScore{valid > 0 ? nll / valid : 0, bytes > 0 ? nll / std::log(2.0) / bytes : 0, valid};
 }
 
 }  // namespace ingot

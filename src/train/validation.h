@@ -1,5 +1,8 @@
 // Validation during a run: the loss over held-out windows of a source, shared by all ranks.
 #pragma once
+#include <functional>
+#include <optional>
+
 #include "data/dataset.h"
 #include "train/engine.h"
 
@@ -12,8 +15,9 @@ struct ValidationScore {
 };
 
 /// Windows as long as the phase's sequences, `max_tokens` tokens of them (0: all). Called by all ranks, which
-/// end with the same numbers.
-ValidationScore validate(TrainEngine& engine, const data::Dataset& source, const PhaseConfig& phase,
-                         int64_t max_tokens);
+/// end with the same numbers. Nothing where `stops`, asked between batches, says so on all ranks.
+std::optional<ValidationScore> validate(TrainEngine& engine, const data::Dataset& source,
+                                        const PhaseConfig& phase, int64_t max_tokens,
+                                        const std::function<bool()>& stops);
 
 }  // namespace ingot

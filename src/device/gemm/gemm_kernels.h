@@ -59,8 +59,8 @@ enum class APath : uint8_t { packed, rows, columns };
 
 constexpr int64_t kMaxMicroPanels = 2;  ///< columns of a task, in micro-panels
 
-/// Of the micro-kernel: its tile, the lanes of a vector, and the most k-steps of a packed panel of B, of which
-/// a thread has two in the level 2 cache.
+/// Of the micro-kernel: its tile, the lanes of a vector, and the most k-steps of a packed panel of B, of
+/// which a thread has two in the level 2 cache.
 struct GemmTileShape {
   int64_t mr, nr, lanes, max_kc;
 };

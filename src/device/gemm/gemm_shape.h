@@ -3,9 +3,9 @@
 //
 // mr x nr is 8 x 48 with AVX-512 (24 accumulators, 3 vectors of B, broadcasts of A) and 4 x 24 with AVX2: a
 // k-step loads mr + kVecs times for mr * kVecs multiply-adds. A thread's two packed panels of B, kMaxKc
-// k-steps each, take 3/4 of a level 2 cache of 1 MiB with AVX-512, and 3/8 of one of 512 KiB with AVX2 (Zen 3,
-// products of GPT-2's shape: .77 of peak; .73 with 3/4, .71 with 3/16). The generic set, where each fma is a
-// call of the library, has 4 x 4, so that it compiles quickly.
+// k-steps each, take 3/4 of a level 2 cache of 1 MiB with AVX-512, and 3/8 of one of 512 KiB with AVX2 (Zen
+// 3, products of GPT-2's shape: .77 of peak; .73 with 3/4, .71 with 3/16). The generic set, where each fma is
+// a call of the library, has 4 x 4, so that it compiles quickly.
 #pragma once
 #include "base/round.h"
 #include "device/simd/simd.h"
