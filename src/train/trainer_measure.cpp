@@ -1,5 +1,6 @@
 // What follows a step: validation, tasks, records, samples. An interrupt ends validation and tasks, which can
-// be minutes, at once; the step is saved without them, and the run that resumes does them first. See trainer.h.
+// be minutes, at once; the step is saved without them, and the run that resumes does them first. See
+// trainer.h.
 #include <fmt/format.h>
 
 #include <utility>
