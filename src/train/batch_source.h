@@ -26,7 +26,7 @@ class BatchSource {
   /// metrics, which only the leading rank writes.
   virtual void observe(const StepOutcome&, MetricRow&) {}
   /// Adds what held-out rows of this kind say to the row: val/<source>/... `complete`: of all of them, not of
-  /// evaluation.max_tokens.
+  /// evaluation.max_tokens. After next() of the phase's first step, in this run or before restore().
   virtual void validate(MetricRow&, bool complete) { static_cast<void>(complete); }
   /// Everything that later batches depend on beside recipe, data, step and weights; part of a checkpoint. A
   /// killed and resumed run must end with the bits of an undisturbed one.

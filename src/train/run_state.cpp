@@ -2,6 +2,7 @@
 #include "train/run_state.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/log.h"
@@ -12,6 +13,16 @@
 #include "train/phase_kind.h"
 
 namespace ingot {
+namespace {
+
+/// The line is saved as text: an object would lose the order of its names.
+MetricRow unmeasured_row(const CheckpointReader& reader) {
+  const auto line = nlohmann::json::parse(reader.blob("unmeasured"), nullptr, false);
+  if (!line.is_string()) fail("'{}': the state 'unmeasured' is damaged", reader.path());
+  return parse_metric_row(line.get<std::string>(), reader.path());
+}
+
+}  // namespace
 
 RunState::RunState(FileSystem& fs, TrainEngine& engine, const PreparedData& data)
     : fs_(fs),
@@ -55,8 +66,7 @@ void RunState::restore(const CheckpointReader& reader) {
   sampler_.emplace(engine_.recipe(), data_, reader);
   if (reader.manifest().blobs.contains("source")) saved_source_ = reader.blob("source");
   saved_where_ = reader.path();
-  if (reader.manifest().blobs.contains("unmeasured"))
-    unmeasured_ = parse_metric_row(reader.blob("unmeasured"), reader.path());
+  if (reader.manifest().blobs.contains("unmeasured")) unmeasured_ = unmeasured_row(reader);
   set_position();
 }
 
@@ -117,7 +127,7 @@ SaveRequest RunState::save_request(const std::string& protection) {
   request.blobs["watch"] = watch_.json();
   if (const std::string source = source_ ? source_->state() : saved_source_; !source.empty())
     request.blobs["source"] = source;
-  if (unmeasured_) request.blobs["unmeasured"] = to_json_line(*unmeasured_);
+  if (unmeasured_) request.blobs["unmeasured"] = nlohmann::json(to_json_line(*unmeasured_)).dump();
   request.blobs["trainer"] = SavedRun{step_,
                                       tokens_,
                                       sampler_->phase(),

@@ -232,6 +232,7 @@ void PreferenceSource::restore(const std::string& state, const std::string& wher
 }
 
 void PreferenceSource::validate(MetricRow& row, bool complete) {
+  if (needs_reference_ && reference_ == nullptr) read_reference();  // the phase's first batch has made it
   held_out_->measure(reference_.get(), complete, row);
 }
 
