@@ -210,6 +210,18 @@ void plan_data(const Recipe& recipe, const PreparedData& data, Preflight& f) {
     for (const std::string& warning : plan_rows(recipe, data, i).warnings) f.warnings.push_back(warning);
 }
 
+/// Forward passes are a third of a step's work.
+void plan_validation(const Recipe& recipe, const PreparedData& data, Preflight& f) {
+  if (f.peak_gflops <= 0) return;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < data.sources.size(); ++i)
+    if (data.sources[i].has_split("validation") && !recipe.data.sources[i].preferences)
+      tokens += data.sources[i].validation()->tokens();
+  const LevelPlan& l = f.phases.back().levels.front();
+  const auto step_tokens = static_cast<double>(l.batch * recipe.phases.back().sequence);
+  f.validation_seconds = static_cast<double>(tokens) / step_tokens * l.step_flops / 3 / (1e9 * f.peak_gflops);
+}
+
 void explain_shortfall(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight& f) {
   const std::string bound = recipe.memory.limit.empty()
                                 ? fmt::format("this machine has {}", format_bytes(static_cast<double>(limit)))
@@ -277,7 +289,10 @@ Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t
                   peak.read_gbs);
   f.process_bytes = process_bytes;
   plan_balance(engine, f);
-  if (data != nullptr) plan_data(recipe, *data, f);
+  if (data != nullptr) {
+    plan_data(recipe, *data, f);
+    plan_validation(recipe, *data, f);
+  }
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
   f.text = describe_plan(recipe, engine.model(), data, f);
   const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes - f.process_bytes;

@@ -49,7 +49,8 @@ struct Preflight {
     return predicted_bytes - weight_bytes - gradient_bytes - transient_bytes - optimizer_bytes -
            snapshot_bytes - source_bytes - task_bytes;
   }
-  double roofline_seconds = 0;  ///< of the whole run
+  double roofline_seconds = 0;    ///< of the whole run's steps
+  double validation_seconds = 0;  ///< shortest time of the validation at the end, of all tokens held out
   /// Names of the policy (memory_policy.h): the recipe's, and those chosen for its memory.limit.
   std::vector<std::string> recompute, offload;
   std::string policy_cost;  ///< what the chosen ones cost, in words; empty: none were chosen

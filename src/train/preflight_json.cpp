@@ -40,6 +40,7 @@ std::string to_json(const Preflight& plan) {
                     {"mapped_token_bytes", plan.data_bytes}};
   return Json{{"tokens", plan.tokens},
               {"roofline_seconds", plan.roofline_seconds},
+              {"last_validation_seconds", plan.validation_seconds},
               {"machine_gflops", plan.peak_gflops},
               {"machine_read_gbs", plan.read_gbs},
               {"memory", memory},

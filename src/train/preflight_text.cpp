@@ -141,18 +141,6 @@ std::string describe_activations(const Preflight& f) {
   return "activations at their peak: " + text;
 }
 
-/// Shortest time of the validation that ends a run: forward passes, a third of a step's work.
-double last_validation_seconds(const Recipe& recipe, const PreparedData* data, const Preflight& f) {
-  if (data == nullptr || f.peak_gflops <= 0) return 0;
-  int64_t tokens = 0;
-  for (size_t i = 0; i < data->sources.size(); ++i)
-    if (data->sources[i].has_split("validation") && !recipe.data.sources[i].preferences)
-      tokens += data->sources[i].validation()->tokens();
-  const LevelPlan& l = f.phases.back().levels.front();
-  const auto step_tokens = static_cast<double>(l.batch * recipe.phases.back().sequence);
-  return static_cast<double>(tokens) / step_tokens * l.step_flops / 3 / (1e9 * f.peak_gflops);
-}
-
 }  // namespace
 
 std::string describe_plan(const Recipe& recipe, const Model& model, const PreparedData* data,
@@ -223,9 +211,9 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
   line("time", fmt::format("{} tokens; lower bound from the roofline: {}{}",
                            format_count(static_cast<double>(f.tokens)), format_seconds(f.roofline_seconds),
                            longest ? ", where every reply has its full length" : ""));
-  if (const double seconds = last_validation_seconds(recipe, data, f); seconds > 0.1 * f.roofline_seconds)
+  if (f.validation_seconds > 0.1 * f.roofline_seconds)
     line("", fmt::format("and {} for the validation at the end, which takes all tokens held out",
-                         format_seconds(seconds)));
+                         format_seconds(f.validation_seconds)));
   return t;
 }
 

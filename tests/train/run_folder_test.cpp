@@ -386,6 +386,7 @@ TEST_F(RunFolder, APlanHasItsNumbersAsJson) {
   EXPECT_EQ(plan["phases"][0]["name"], "first");
   EXPECT_EQ(plan["phases"][0]["levels"][0]["steps"], 14);
   EXPECT_TRUE(plan.at("fits").get<bool>());
+  EXPECT_GT(plan.at("last_validation_seconds").get<double>(), 0);
   int64_t parts = 0;
   for (const auto& [name, bytes] : plan["phases"][0]["levels"][0]["activation_bytes_at_peak"].items())
     parts += bytes.get<int64_t>();
