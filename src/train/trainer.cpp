@@ -195,6 +195,7 @@ TrainResult Trainer::run() {
   publish_snapshot(std::nullopt);
   bool continues = agree_to_continue(interrupted(), false).continues;
   if (continues && state_->unmeasured()) {
+    enter(StepPart::records);
     MetricRow row = *state_->unmeasured();
     continues = after_step(row, true);
   }
