@@ -43,7 +43,7 @@ class SlurmJob : public ::testing::Test {
     wait_for_state("COMPLETED");
     EXPECT_EQ(field("Restarts"), "1");
     EXPECT_GT(interrupted_at(log()), 0) << log();
-    EXPECT_NE(log().find(fmt::format("resuming at step {} of 3010", interrupted_at(log()))),
+    EXPECT_NE(log().find(fmt::format("resuming at step {} of 1210", interrupted_at(log()))),
               std::string::npos)
         << log();
     EXPECT_EQ(difference(folder_ / "run", undisturbed_run()), "");

