@@ -8,6 +8,7 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/ingot_gpu_builds.h CONTENT "
 #pragma once
 #cmakedefine INGOT_WITH_CUDA
 ")
+set(INGOT_EMULATED_FLAGS "" CACHE STRING "options for compiling the emulator's kernels, after those of the build type")
 set(INGOT_EMULATED_DEFINITIONS INGOT_ISA=emulated INGOT_ISA_gpu=1 INGOT_ISA_emulated=1)
 function(ingot_gpu_sources target)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
@@ -16,7 +17,8 @@ function(ingot_gpu_sources target)
   target_compile_definitions(${target}_emulated PRIVATE ${INGOT_EMULATED_DEFINITIONS})
   # Fibres spend their time in each other's stacks, not in loops: -O2 compiles in half the time of -O3. Without tests few
   # will emulate a GPU, and -O0 compiles in a quarter of that.
-  target_compile_options(${target}_emulated PRIVATE $<$<CONFIG:Release,Dev>:$<IF:$<BOOL:${INGOT_TESTS}>,-O2,-O0>>)
+  target_compile_options(${target}_emulated PRIVATE $<$<CONFIG:Release,Dev>:$<IF:$<BOOL:${INGOT_TESTS}>,-O2,-O0>>
+                         ${INGOT_EMULATED_FLAGS})
   set_target_properties(${target}_emulated PROPERTIES UNITY_BUILD OFF)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_emulated>)
   if(INGOT_CUDA)
