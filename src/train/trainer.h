@@ -137,7 +137,7 @@ class Trainer {
   static bool interrupted();
   /// The last step after which validation and tasks are done.
   int64_t measured() const { return step() - (state_->unmeasured() ? 1 : 0); }
-  /// Collective.
+  /// Whether any rank says so: the same on all. Collective.
   bool any_rank(bool says) const;
   struct Agreement {
     bool continues = true;  ///< no rank wants to stop
@@ -150,6 +150,9 @@ class Trainer {
   /// What follows a step: validation, records, samples, a checkpoint. False where the run is to stop.
   /// `resumed`: the step was made before this start, and saved unmeasured.
   bool after_step(MetricRow& row, bool resumed = false);
+  /// Whether this step is the last of the run, and of its phase.
+  bool ends_run() const { return step() == recipe().total_steps(); }
+  bool ends_phase() const { return step() == state_->sampler().end_step(); }
   /// Whether something that is done every `every` steps, and at the end, is done after this one.
   bool due(int64_t every) const;
   /// Whether this step is saved, interrupted or not.

@@ -14,11 +14,11 @@
 namespace ingot {
 
 bool Trainer::due(int64_t every) const {
-  return step() == recipe().total_steps() || (every > 0 && step() % every == 0);
+  return ends_run() || (every > 0 && step() % every == 0);
 }
 
 bool Trainer::saves() const {
-  return step() == state_->sampler().end_step() || due(recipe().checkpoint.every);
+  return ends_phase() || due(recipe().checkpoint.every);
 }
 
 bool Trainer::after_step(MetricRow& row, bool resumed) {
@@ -43,14 +43,13 @@ bool Trainer::after_step(MetricRow& row, bool resumed) {
   if (due(recipe().samples.every)) write_samples();
   // Before the last save, after which the run counts as finished and a resume touches nothing; run() adds
   // what that save measures.
-  if (step() == recipe().total_steps() || at_target) {
+  if (ends_run() || at_target) {
     if (leads()) metrics_->sync();
     record_predictions(false);
   }
-  const int64_t every = recipe().checkpoint.every;
-  if (step() == state_->sampler().end_step())
+  if (ends_phase())
     save(end_of_phase());
-  else if (!continues || (every > 0 && step() % every == 0))
+  else if (!continues || due(recipe().checkpoint.every))
     save(at_target ? fmt::format("target of phase '{}'", phase().name) : "");
   return continues;
 }
@@ -68,7 +67,7 @@ bool Trainer::measure(MetricRow& row) {
 
 bool Trainer::validate_sources(MetricRow& row) {
   if (!due(recipe().evaluation.every)) return true;
-  const bool complete = step() == recipe().total_steps();
+  const bool complete = ends_run();
   const auto stops = [&] { return any_rank(interrupted()); };
   if (stops()) return false;
   state_->source().validate(row, complete);
@@ -87,11 +86,10 @@ bool Trainer::validate_sources(MetricRow& row) {
 }
 
 bool Trainer::run_tasks(MetricRow& row) {
-  const bool last = step() == recipe().total_steps(), phase_ends = step() == state_->sampler().end_step();
   const size_t phase = state_->sampler().phase();
-  const bool asks = tasks_->due(phase, step(), saves(), last);
+  const bool asks = tasks_->due(phase, step(), saves(), ends_run());
   // Tasks and the next phase's replies need some.
-  if (phase_ends && (asks || !last)) engine_->release_memory();
+  if (ends_phase() && (asks || !ends_run())) engine_->release_memory();
   if (!asks) return true;
   const auto scores = tasks_->run(*engine_, *data_, phase, row, [&] { return any_rank(interrupted()); });
   if (!scores) return false;

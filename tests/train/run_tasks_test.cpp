@@ -1,13 +1,17 @@
 // evaluation.tasks: three saves give three rows and a curve, each number has the bits that `ingot eval`
 // computes for that checkpoint, and what cannot work is refused before the first step.
+#include "train/run_tasks.h"
+
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "report/metrics.h"
 #include "support/tiny_run.h"
+#include "train/prepare.h"
 
 namespace ingot::test::run_tasks_test {
 
@@ -127,6 +131,25 @@ TEST_F(RunTasks, APhaseHasItsOwnTasksAndBeginsIfItsGateHolds) {
   const ProcessResult none =
       run({"--phases.0.gate=words.accuracy >= 0.1", "--run.folder=" + (folder / "none")});
   EXPECT_NE(none.output.find("has no metric 'accuracy'"), std::string::npos) << none.output;
+}
+
+TEST_F(RunTasks, AnInterruptEndsThemBetweenTwo) {
+  const Recipe recipe = load_recipe(folder / "recipe.toml", {"--evaluation.tasks=[\"pick\", \"words\"]",
+                                                             "--evaluation.tasks_folder=" + folder.path()});
+  const PreparedData data = prepare_data(real_file_system(), recipe);
+  const RunRanks ranks(recipe, nullptr);
+  TrainEngine engine(with_vocabulary(recipe, data), ranks);
+  engine.model().weights().initialize(3);
+  const ::ingot::RunTasks tasks(real_file_system(), engine);
+  for (const int stop_at : {1, 2, 3}) {
+    MetricRow row;
+    int asked = 0;
+    const auto line = tasks.run(engine, data, 0, row, [&] { return ++asked == stop_at; });
+    EXPECT_EQ(line.has_value(), stop_at == 3);
+    EXPECT_EQ(asked, std::min(stop_at, 2));
+    EXPECT_EQ(row.scalar("task/pick/acc") != nullptr, stop_at > 1);
+    EXPECT_EQ(row.scalar("task/words/bits_per_byte") != nullptr, stop_at == 3);
+  }
 }
 
 TEST_F(RunTasks, FaultsComeBeforeTheFirstStep) {
