@@ -10,7 +10,9 @@ namespace {
 
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr int kBlockVecs = kAttentionBlockVecs;
-constexpr int64_t kTurnedStep = 1;  // channels of turned keys between prefetches
+// Channels of turned keys between prefetches. One where vectors are long; where they are short, asking so
+// often takes longer than the products.
+constexpr int64_t kTurnedStep = kLanes == 16 ? 1 : 4;
 
 /// A task's scratch. Rows are (query row, head of the group), the head running fastest.
 struct Buffers {
@@ -183,6 +185,11 @@ void transposed_scores(const Buffers& w, const T* k, int64_t keys, int64_t row_b
   }
 }
 
+/// Vectors of turned keys that a tile of rows takes at once: as many as leave registers for keys and a query.
+constexpr int turned_vecs(int64_t rows) {
+  return rows <= 2 ? 4 : kTileVecs;
+}
+
 /// Scores of MR rows and NV vectors of keys that lie turned. Values and the next block are prefetched as in
 /// transposed_scores().
 template <class T, int MR, int NV>
@@ -195,18 +202,26 @@ INGOT_INLINE void turned_scores(const Buffers& w, const T* k, int vec, int64_t r
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) sum[m][v] = zero();
   k += vec * kLanes;
-  for (int64_t j = 0; j < w.args->width; ++j, k += kBlock) {
-    if (j % kTurnedStep == 0) values.advance(1), prefetch.advance();
+  const auto add_channel = [&]() __attribute__((always_inline)) {
     Vec kv[NV];
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) kv[v] = load(k + v * kLanes);
 #pragma GCC unroll 6
     for (int m = 0; m < MR; ++m) {
-      const Vec x = set1(q[m * w.padded + j]);
+      const Vec x = set1(q[m * w.padded]);
 #pragma GCC unroll 4
       for (int v = 0; v < NV; ++v) sum[m][v] = fma(x, kv[v], sum[m][v]);
     }
+    k += kBlock, ++q;
+  };
+  int64_t left = w.args->width;
+  for (; left >= kTurnedStep; left -= kTurnedStep) {
+    values.advance(kTurnedStep), prefetch.advance();
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kTurnedStep; ++j) add_channel();
   }
+  if (left > 0) values.advance(left), prefetch.advance();
+  for (; left > 0; --left) add_channel();
   for (int m = 0; m < MR; ++m)
     for (int v = 0; v < NV; ++v) store(w.s + m * kBlock + (vec + v) * kLanes, sum[m][v]);
 }
@@ -215,7 +230,7 @@ template <class T, int MR>
 void turned_scores(const Buffers& w, const T* k, int vecs, int64_t row_begin, PrefetchRows& values,
                    PrefetchPlan& prefetch) {
   int vec = 0;
-  if constexpr (kTileVecs == 4)
+  if constexpr (turned_vecs(MR) == 4)
     for (; vec + 4 <= vecs; vec += 4) turned_scores<T, MR, 4>(w, k, vec, row_begin, values, prefetch);
   for (; vec + 2 <= vecs; vec += 2) turned_scores<T, MR, 2>(w, k, vec, row_begin, values, prefetch);
   if (vec < vecs) turned_scores<T, MR, 1>(w, k, vec, row_begin, values, prefetch);
@@ -250,7 +265,7 @@ void run_tile(const Buffers& w, const AttentionTask& t, PrefetchPlan& prefetch, 
   const T* k = static_cast<const T*>(block_of(a, t.range, block, false));
   const int vecs = static_cast<int>((keys + kLanes - 1) / kLanes);
   if (turned(a, t.range)) {
-    prefetch.spread((vecs + kTileVecs - 1) / kTileVecs * ((a.width + kTurnedStep - 1) / kTurnedStep));
+    prefetch.spread(ceil_div(vecs, turned_vecs(rows)) * ceil_div(a.width, kTurnedStep));
     turned_scores(w, k, vecs, row, rows, values, prefetch);
   } else {
     prefetch.spread(vecs * ((a.width + kLanes - 1) / kLanes));
