@@ -1,5 +1,6 @@
 // Where the batches of one phase come from. See phase_kind.h, which explains how a kind of phases is made.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,8 +27,12 @@ class BatchSource {
   /// metrics, which only the leading rank writes.
   virtual void observe(const StepOutcome&, MetricRow&) {}
   /// Adds what held-out rows of this kind say to the row: val/<source>/... `complete`: of all of them, not of
-  /// evaluation.max_tokens. After next() of the phase's first step, in this run or before restore().
-  virtual void validate(MetricRow&, bool complete) { static_cast<void>(complete); }
+  /// evaluation.max_tokens. After next() of the phase's first step, in this run or before restore(). False,
+  /// and the row as it was, where `stops`, asked between batches, says so on all ranks.
+  virtual bool validate(MetricRow&, bool complete, const std::function<bool()>& stops) {
+    static_cast<void>(complete), static_cast<void>(stops);
+    return true;
+  }
   /// Everything that later batches depend on beside recipe, data, step and weights; part of a checkpoint. A
   /// killed and resumed run must end with the bits of an undisturbed one.
   virtual std::string state() const { return {}; }

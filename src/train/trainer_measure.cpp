@@ -69,8 +69,7 @@ bool Trainer::validate_sources(MetricRow& row) {
   if (!due(recipe().evaluation.every)) return true;
   const bool complete = ends_run();
   const auto stops = [&] { return any_rank(interrupted()); };
-  if (stops()) return false;
-  state_->source().validate(row, complete);
+  if (stops() || !state_->source().validate(row, complete, stops)) return false;
   for (size_t i = 0; i < data_->sources.size(); ++i) {
     const data::Dataset& source = data_->sources[i];
     if (!source.has_split("validation") || recipe().data.sources[i].preferences) continue;

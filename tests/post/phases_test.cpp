@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "post/preference/held_out.h"
 #include "post/preference/preference_source.h"
 #include "post/register.h"
 #include "report/run_record.h"
@@ -370,6 +371,32 @@ TEST_F(Phases, PairsStandTogetherAndMismatchesAreOthersAnswers) {
   EXPECT_EQ(sequences, n.sequences);
   EXPECT_EQ(other.rows % 2, 0);
   EXPECT_EQ(other.valid_targets, batch.valid_targets) << "each answer is behind another prompt";
+}
+
+TEST_F(Phases, AnInterruptEndsTheMeasureOfHeldOutPairsBetweenRows) {
+  const Recipe given = recipe("held_out");
+  const PreparedData data = prepare_data(real_file_system(), given);
+  const RunRanks ranks(given, nullptr);
+  TrainEngine engine(with_vocabulary(given, data), ranks);
+  PhaseSampler sampler(engine.recipe(), data);
+  sampler.advance(), sampler.advance();
+  const HeldOutPairs pairs({real_file_system(), engine, data, sampler});
+  ReferenceLogprobs reference;
+  pairs.add_reference(reference);
+  int asked = 0;
+  MetricRow row;
+  const auto measured = [&](int stop_at) {
+    asked = 0;
+    return pairs.measure(&reference, true, row, [&] { return ++asked == stop_at; });
+  };
+  EXPECT_FALSE(measured(1));
+  EXPECT_EQ(row.scalar("val/pairs/accuracy"), nullptr);
+  EXPECT_TRUE(measured(0));
+  const int rows = asked;
+  ASSERT_GE(rows, 2);
+  EXPECT_NE(row.scalar("val/pairs/accuracy"), nullptr);
+  EXPECT_FALSE(measured(rows));
+  EXPECT_EQ(asked, rows);
 }
 
 }  // namespace ingot::test::phases_test

@@ -46,7 +46,9 @@ void HeldOutPairs::add_reference(ReferenceLogprobs& reference) const {
     }
 }
 
-void HeldOutPairs::measure(const ReferenceLogprobs* reference, bool complete, MetricRow& row) const {
+bool HeldOutPairs::measure(const ReferenceLogprobs* reference, bool complete, MetricRow& row,
+                           const std::function<bool()>& stops) const {
+  MetricRow filled = row;
   const auto objective = preference_objective(*context_.config().preference);
   const int64_t ranks = context_.recipe().data_ranks(), length = context_.config().sequence,
                 most = context_.recipe().evaluation.max_tokens;
@@ -56,6 +58,7 @@ void HeldOutPairs::measure(const ReferenceLogprobs* reference, bool complete, Me
     std::vector<double> sums(objective->sums.size(), 0.0);
     double loss = 0;
     for (int64_t first = 0; first < rows; first += ranks) {
+      if (stops()) return false;
       data::Batch b = batch(source, first);
       const std::vector<float> logprob = context_.engine.logprobs(b, 1);
       number_pairs(b);
@@ -75,10 +78,12 @@ void HeldOutPairs::measure(const ReferenceLogprobs* reference, bool complete, Me
     const auto sum = [&](PreferenceSum what) { return sums[static_cast<size_t>(what)]; };
     const double pairs = sum(PreferenceSum::pairs);
     if (pairs == 0) continue;
-    row.set(fmt::format("val/{}/preference_loss", source.name), loss / pairs);
-    row.set(fmt::format("val/{}/accuracy", source.name), sum(PreferenceSum::correct) / pairs);
-    row.set(fmt::format("val/{}/margin", source.name), sum(PreferenceSum::margin) / pairs);
+    filled.set(fmt::format("val/{}/preference_loss", source.name), loss / pairs);
+    filled.set(fmt::format("val/{}/accuracy", source.name), sum(PreferenceSum::correct) / pairs);
+    filled.set(fmt::format("val/{}/margin", source.name), sum(PreferenceSum::margin) / pairs);
   }
+  row = std::move(filled);
+  return true;
 }
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 // The held-out pairs of a phase of kind "preference": the same loss and rewards as in training, without
 // gradients.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "data/sampler.h"
@@ -15,8 +16,9 @@ class HeldOutPairs {
   /// Adds the reference's log-probabilities of all of them, from the model as it is, to `reference`.
   void add_reference(ReferenceLogprobs& reference) const;
   /// val/<source>/preference_loss, accuracy and margin, of all pairs or of about evaluation.max_tokens
-  /// tokens. KTO's baseline is 0. `reference`: nullptr where the loss has none.
-  void measure(const ReferenceLogprobs* reference, bool complete, MetricRow& row) const;
+  /// tokens. KTO's baseline is 0. `reference`: nullptr where the loss has none. `stops`: as BatchSource's.
+  bool measure(const ReferenceLogprobs* reference, bool complete, MetricRow& row,
+               const std::function<bool()>& stops) const;
 
  private:
   struct Source {

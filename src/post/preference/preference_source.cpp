@@ -231,9 +231,9 @@ void PreferenceSource::restore(const std::string& state, const std::string& wher
   restored_where_ = where;
 }
 
-void PreferenceSource::validate(MetricRow& row, bool complete) {
+bool PreferenceSource::validate(MetricRow& row, bool complete, const std::function<bool()>& stops) {
   if (needs_reference_ && reference_ == nullptr) read_reference();  // the phase's first batch has made it
-  held_out_->measure(reference_.get(), complete, row);
+  return held_out_->measure(reference_.get(), complete, row, stops);
 }
 
 void PreferenceSource::observe(const StepOutcome& outcome, MetricRow& row) {

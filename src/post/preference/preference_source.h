@@ -30,7 +30,7 @@ class PreferenceSource final : public BatchSource {
   ~PreferenceSource() override;
   data::Batch next(int64_t step) override;
   void observe(const StepOutcome& outcome, MetricRow& row) override;
-  void validate(MetricRow& row, bool complete) override;
+  bool validate(MetricRow& row, bool complete, const std::function<bool()>& stops) override;
   std::string state() const override;
   void restore(const std::string& state, const std::string& where) override;
 
