@@ -34,7 +34,7 @@ struct EnvironmentArguments {
   uint64_t seed = 0;
   double no_think = 0;
   reason::PlantedOptions planted;
-  std::string compaction = "tail";
+  std::string compaction = "tail", reply = "choice";
   bool held_out = false, data = false;
   JsonOption json;
   uint64_t problem_seed() const { return seed + (held_out ? envs::kHeldOutSeeds : 0); }
@@ -185,6 +185,7 @@ std::function<std::string(uint64_t)> row_maker(const EnvironmentArguments& o) {
   if (const auto form = aggregation_form(o.form)) {
     reason::PlantedOptions planted = o.planted;
     planted.form = *form;
+    planted.reply = enum_from<reason::AggregationReply>(o.reply, "--reply");
     planted.compaction = enum_from<reason::Compaction>(o.compaction, "--compaction");
     return [request, planted, aggregate = reason::AggregateTemplate()](uint64_t n) {
       return reason::planted_row(aggregate, request, n, planted);
@@ -232,11 +233,16 @@ void add_candidate_options(CLI::App& c, EnvironmentArguments& o) {
   c.add_option("--compaction", o.compaction,
                "what is shown: tail (of the reasoning), pacore or hybrid (the answer)")
       ->capture_default_str();
+  add_reply_option(c, o.reply);
 }
 
 void require_candidates(const CLI::App& c, const EnvironmentArguments& o) {
-  if (aggregation_form(o.form)) return;
-  for (const char* option : {"--candidates", "--right", "--tail", "--compaction"})
+  const auto form = aggregation_form(o.form);
+  if (form == reason::AggregationForm::prompts && c.count("--reply") > 0)
+    throw UsageError("--reply is given, and --form aggregation_prompts has no replies",
+                     "leave it out, or give --form aggregation");
+  if (form) return;
+  for (const char* option : {"--candidates", "--right", "--tail", "--compaction", "--reply"})
     if (c.count(option) > 0)
       throw UsageError(fmt::format("{} is given, and --form {} shows no candidates", option, o.form),
                        "add --form aggregation or aggregation_prompts");

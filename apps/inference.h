@@ -36,6 +36,8 @@ void add_inference_options(CLI::App* c, InferenceArguments& o);
 
 /// --population, --candidates, --rounds, --budget, --tail, --answer-tokens, --compaction.
 void add_rsa_options(CLI::App& c, reason::RsaOptions& rsa, std::string& compaction);
+/// --reply: what the replies of rows that teach aggregation do (reason/aggregate.h).
+void add_reply_option(CLI::App& c, std::string& reply);
 
 void add_rope_scaling_option(CLI::App* c, std::string& option);
 /// Opens a model; "" for `rope_scaling` leaves its positions as they are.

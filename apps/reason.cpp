@@ -32,7 +32,7 @@ namespace {
 
 struct ReasonArguments : InferenceArguments {
   std::vector<std::string> mix;
-  std::string prompt, compaction = "tail", aggregate, rows, form = "messages", record, name;
+  std::string prompt, compaction = "tail", aggregate, rows, form = "messages", reply = "choice", record, name;
   reason::RsaOptions rsa;
   reason::AggregationOptions rows_options;
   int64_t problems = 20, at_once = 16, problem_seed = 0;
@@ -208,6 +208,7 @@ void write_aggregation_rows(const ReasonArguments& o, const OpenReasoner& open,
                             const std::vector<environments::ProblemMix>& mixes) {
   reason::AggregationOptions options = o.rows_options;
   options.form = enum_from<reason::AggregationForm>(o.form, "--form");
+  options.reply = enum_from<reason::AggregationReply>(o.reply, "--reply");
   options.seed = static_cast<uint64_t>(o.seed);
   std::string text;
   int64_t count = 0;
@@ -251,12 +252,14 @@ void answer_question(const ReasonArguments& o, const OpenReasoner& open) {
       json_text({{"answer", best}, {"votes", count}, {"decoded", result.decoded()}, {"rounds", rounds}}, 2));
 }
 
-void reason_command(const ReasonArguments& o) {
+void reason_command(const ReasonArguments& o, bool has_reply) {
   if (o.prompt.empty() == o.mix.empty())
     throw UsageError("problems or a question are missing",
                      "give environments, as sort:3-8, or --prompt, one of the two");
   if (!o.prompt.empty() && !o.rows.empty())
     throw UsageError("--rows needs problems that are judged", "give environments");
+  if (has_reply && (o.rows.empty() || o.form == "prompts"))
+    throw UsageError("--reply is of rows that have a teacher's replies", "give --rows, and --form messages");
   if (o.record.empty() != o.name.empty())
     throw UsageError("--record and --name go together",
                      "name what is measured, as --record runs/a --name trained");
@@ -298,6 +301,12 @@ void add_rsa_options(CLI::App& c, reason::RsaOptions& rsa, std::string& compacti
       ->capture_default_str();
 }
 
+void add_reply_option(CLI::App& c, std::string& reply) {
+  c.add_option("--reply", reply,
+               "of rows for SFT: choice (which candidate is right) or solution (the teacher's, whole)")
+      ->capture_default_str();
+}
+
 void add_reason_command(CLI::App& app, int& code) {
   auto o = std::make_shared<ReasonArguments>();
   CLI::App* c = app.add_subcommand(
@@ -330,6 +339,7 @@ void add_reason_command(CLI::App& app, int& code) {
   c->add_option("--rows", o->rows, "writes rows that teach aggregation to this file, from training problems");
   c->add_option("--form", o->form, "of --rows: messages (a teacher's replies, for SFT) or prompts (for RL)")
       ->capture_default_str();
+  add_reply_option(*c, o->reply);
   c->add_option("--rows-per-problem", o->rows_options.rows, "of --rows")
       ->check(in(between(1, 1e4)))
       ->capture_default_str();
@@ -339,7 +349,7 @@ void add_reason_command(CLI::App& app, int& code) {
   c->add_option("--record", o->record, "keeps the result in this run's folder: its report shows it");
   c->add_option("--name", o->name, "of --record: what the report calls the model, as trained");
   add_json_option(*c, o->json);
-  c->callback([o, &code] { reason_command(*o), code = 0; });
+  c->callback([o, c, &code] { reason_command(*o, c->count("--reply") > 0), code = 0; });
 }
 
 }  // namespace ingot

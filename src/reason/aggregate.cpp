@@ -114,10 +114,15 @@ Ids tail_of(std::span<const int32_t> ids, int64_t most, const Tokenizer& tokeniz
 }
 
 chat::Conversation aggregation_example(const AggregateTemplate& aggregate, const chat::Conversation& problem,
-                                       std::span<const Candidate> candidates, const chat::Message& teacher) {
+                                       std::span<const Candidate> candidates, const chat::Message& teacher,
+                                       AggregationReply kind) {
   std::vector<std::string> texts;
   for (const Candidate& c : candidates) texts.push_back(c.text);
   chat::Conversation example = aggregate.conversation(problem, texts);
+  if (kind == AggregationReply::solution) {
+    example.messages.push_back(teacher);
+    return example;
+  }
   std::string reasoning;
   chat::Message reply = teacher;
   bool found = false;

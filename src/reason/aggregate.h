@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum.h"
 #include "chat/chat_template.h"
 #include "chat/conversation.h"
 #include "tokenizer/tokenizer.h"
@@ -58,10 +59,17 @@ struct Candidate {
   Ids ids = {};  ///< the tail itself, where it was drawn or encoded
 };
 
-/// A conversation that teaches aggregation: the prompt, and a reply that says of each candidate in turn
-/// whether it is right, takes the answer of the first that is, and solves the problem by `teacher` where
-/// none is.
+/// What a reply that teaches aggregation does: `choice` says of each candidate in turn whether it is right,
+/// takes the answer of the first that is, and gives the teacher's solution where none is. `solution` gives
+/// the teacher's in any case: its own tail is one that a later round can check.
+enum class AggregationReply : uint8_t { choice, solution };
+constexpr auto enum_names(AggregationReply) {
+  return names_in_order<AggregationReply>("choice", "solution");
+}
+
+/// A conversation that teaches aggregation: the prompt, and a reply of the kind.
 chat::Conversation aggregation_example(const AggregateTemplate& aggregate, const chat::Conversation& problem,
-                                       std::span<const Candidate> candidates, const chat::Message& teacher);
+                                       std::span<const Candidate> candidates, const chat::Message& teacher,
+                                       AggregationReply kind);
 
 }  // namespace ingot::reason

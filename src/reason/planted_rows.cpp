@@ -90,7 +90,7 @@ std::string planted_row(const AggregateTemplate& aggregate, const environments::
   const chat::Message teacher =
       teachers_reply(*drawn.mix->environment, drawn.problem, random,
                      drawn.style == TraceStyle::slips ? TraceStyle::checked : drawn.style);
-  chat::Conversation example = aggregation_example(aggregate, problem, candidates, teacher);
+  chat::Conversation example = aggregation_example(aggregate, problem, candidates, teacher, options.reply);
   if (drawn.no_think) example.messages.back().reasoning_content.reset();
   return chat::write_conversation(example);
 }

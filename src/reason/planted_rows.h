@@ -13,6 +13,7 @@ namespace ingot::reason {
 
 struct PlantedOptions {
   AggregationForm form = AggregationForm::messages;
+  AggregationReply reply = AggregationReply::choice;  ///< of form `messages`
   int64_t candidates = 4;
   double right = 0.5;  ///< chance that a candidate is right
   int64_t tail = 48;   ///< bytes of a candidate's reasoning or answer that are shown, from its end

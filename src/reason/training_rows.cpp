@@ -94,8 +94,8 @@ std::vector<std::string> aggregation_rows(const AggregateTemplate& aggregate, co
     }
     const Random random(options.seed, RandomPurpose::environment, stream);
     const chat::Message teacher = teachers_reply(environment, problem, random, TraceStyle::checked);
-    rows.push_back(
-        chat::write_conversation(aggregation_example(aggregate, problem.prompt, candidates, teacher)));
+    rows.push_back(chat::write_conversation(
+        aggregation_example(aggregate, problem.prompt, candidates, teacher, options.reply)));
   }
   return rows;
 }

@@ -19,7 +19,8 @@ constexpr auto enum_names(AggregationForm) {
 
 struct AggregationOptions {
   AggregationForm form = AggregationForm::messages;
-  int64_t rows = 1;   ///< of each problem, each with candidates of its own
+  AggregationReply reply = AggregationReply::choice;  ///< of form `messages`
+  int64_t rows = 1;                                   ///< of each problem, each with candidates of its own
   double expert = 0;  ///< share of candidates that the teacher writes, half of them with a mistake
   uint64_t seed = 0;
 };

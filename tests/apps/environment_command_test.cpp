@@ -118,6 +118,16 @@ TEST(EnvironmentCommand, ExportsRowsThatShowCandidates) {
   refused({"export", "sort:3", "--form", "aggregation", "--right", "2"}, "--right", 2);
   refused({"export", "sort:3", "--form", "aggregation", "--compaction", "zip"}, "hybrid");
   refused({"export", "sort:3", "--form", "agregation"}, "agregation");
+  refused({"export", "sort:3", "--form", "aggregation", "--reply", "verdict"}, "choice, solution");
+  refused({"export", "sort:3", "--form", "aggregation_prompts", "--reply", "solution"}, "has no replies", 2);
+  const std::string solved = environment({"export", "sort:3", "--rows", "1", "--form", "aggregation",
+                                          "--reply", "solution", "--styles", "checked"})
+                                 .output;
+  const auto whole = nlohmann::json::parse(solved);
+  const auto alone =
+      nlohmann::json::parse(environment({"export", "sort:3", "--rows", "1", "--styles", "checked"}).output);
+  EXPECT_EQ(whole["messages"][1], alone["messages"][1]) << "the reply is that to the problem alone";
+  EXPECT_NE(whole["messages"][0], alone["messages"][0]);
 }
 
 }  // namespace ingot::test::environment_command_test

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "support/support.h"
 #include "support/tiny_run.h"
@@ -66,6 +67,14 @@ TEST(ReasonCommand, MeasuresRoundsAndWritesRows) {
   const ProcessResult rows = ingot(
       joined(problems, {"--rows", folder / "rows.jsonl", "--rows-per-problem", "2", "--expert", "0.5"}));
   EXPECT_NE(rows.output.find("12 rows of 6 problems"), std::string::npos) << rows.output;
+  const ProcessResult solutions = ingot(
+      joined(problems, {"--rows", folder / "solutions.jsonl", "--reply", "solution", "--expert", "0.5"}));
+  EXPECT_EQ(solutions.exit_code, 0) << solutions.output;
+  std::istringstream lines(read_text(folder / "solutions.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_NE(nlohmann::json::parse(line)["messages"][1]["reasoning_content"].get<std::string>().substr(0, 3),
+              "[1]")
+        << "no verdicts: " << line;
   const ProcessResult prompts =
       ingot(joined(problems, {"--rows", folder / "prompts.jsonl", "--form", "prompts"}));
   EXPECT_EQ(prompts.exit_code, 0) << prompts.output;
@@ -101,6 +110,7 @@ TEST(ReasonCommand, SaysWhatIsWrong) {
   refused({"none", "sort:2", "--compaction", "zip"}, "hybrid");
   refused({"none", "sort:2"}, "none");
   refused({"none", "sort:2", "--record", "x"}, "--record and --name go together");
+  refused({"none", "sort:2", "--reply", "solution"}, "--reply is of rows");
   refused({"none", "--prompt", "x", "--record", "x", "--name", "y"}, "give environments");
   for (const char* flag : {"--population", "--rounds", "--budget", "--tail", "--problems", "--expert"})
     for (const char* value : {"-1", "nan", "x"}) refused({"none", "sort:2", flag, value}, "found");

@@ -325,14 +325,19 @@ TEST(Aggregate, ExamplesTakeTheFirstRightCandidate) {
   chat::Message teacher = chat::text_message("assistant", "1 2");
   teacher.reasoning_content = "1: 2\n2:";
   const std::vector<Candidate> some = {{"x", "2 1", false}, {"y", "1 2", true}, {"z", "1 2", true}};
-  chat::Conversation example = aggregation_example(shipped, problem, some, teacher);
+  chat::Conversation example = aggregation_example(shipped, problem, some, teacher, AggregationReply::choice);
   ASSERT_EQ(example.messages.size(), 2u);
   EXPECT_EQ(*example.messages[1].reasoning_content, "[1] 2 1 no\n[2] 1 2 yes");
   EXPECT_EQ(*example.messages[1].content, "1 2");
   const std::vector<Candidate> none = {{"x", "2 1", false}, {"y", "", false}};
-  example = aggregation_example(shipped, problem, none, teacher);
+  example = aggregation_example(shipped, problem, none, teacher, AggregationReply::choice);
   EXPECT_EQ(*example.messages[1].reasoning_content, "[1] 2 1 no\n[2] nothing no\n1: 2\n2:");
   EXPECT_EQ(*example.messages[1].content, "1 2");
+  for (const auto& candidates : {some, none}) {
+    example = aggregation_example(shipped, problem, candidates, teacher, AggregationReply::solution);
+    EXPECT_EQ(example.messages[1], teacher) << "the teacher's own words, whatever the candidates are";
+    EXPECT_NE(example.messages[0].content->find("[1] x"), std::string::npos);
+  }
 }
 
 TEST(Aggregate, RowsOfBothFormsComeFromTheSameRollouts) {
