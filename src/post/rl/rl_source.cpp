@@ -336,6 +336,13 @@ void RlSource::write_metrics(MetricRow& row) const {
   row.set("rl/groups", groups);
   row.set("rl/groups_trained", static_cast<double>(groups_.size()));
   row.set("rl/signal", static_cast<double>(tally_.with_signal) / groups);
+  if (config().length.reward > 0) {
+    const auto gains = [](const RolloutGroup& g) {
+      return std::any_of(g.rollouts.begin(), g.rollouts.end(), [](const Rollout& r) { return r.bonus > 0; });
+    };
+    row.set("rl/bonus_groups", static_cast<double>(std::count_if(groups_.begin(), groups_.end(), gains)) /
+                                   static_cast<double>(groups_.size()));
+  }
   row.set("rl/rounds", static_cast<double>(tally_.rounds));
   row.set("rl/sample_seconds", tally_.cost.sample_seconds);
   row.set("rl/judge_seconds", tally_.cost.judge_seconds);
