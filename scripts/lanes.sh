@@ -18,6 +18,14 @@ lane() {
   fi
 }
 
+# The program, of a script that a person may call first.
+build_ingot() {
+  [[ -x build/release/ingot ]] || echo "the first build takes about five minutes on two cores"
+  [[ -f build/release/build.ninja ]] ||  # another way of building, such as that of scripts/test, stays
+    cmake --preset release -DINGOT_TESTS=OFF -DINGOT_NATIVE=ON -DCMAKE_UNITY_BUILD=ON >/dev/null
+  cmake --build --preset release -j "$(nproc)" --target ingot
+}
+
 print_lanes() {
   echo
   for i in "${!lane_names[@]}"; do printf '  %-28s %5d s\n' "${lane_names[i]}" "${lane_seconds[i]}"; done

@@ -33,6 +33,8 @@ const Case& case_of(const std::string& name) {
   throw Error("no case " + name);
 }
 
+constexpr int kAll = 1000;  ///< more steps than any case has
+
 std::vector<std::string> curve(const std::string& family, const std::string& isa, int steps) {
   const TempDir folder;
   write_text(folder / "recipe.toml", recipe_of(folder.path(), case_of(family)));
@@ -56,7 +58,7 @@ TEST_P(Golden, LossCurveIsTheSameOnEveryInstructionSet) {
     const bool few = isa == Isa::generic && isa_available(Isa::avx2);
     std::string found;
     int64_t steps = 0;
-    for (const std::string& line : curve(family, isa_name(isa), few ? 4 : 1000))
+    for (const std::string& line : curve(family, isa_name(isa), few ? 4 : kAll))
       found += line + "\n", ++steps;
     if (std::exchange(write, false)) write_text(path, expected = found);
     EXPECT_EQ(found, few ? expected.substr(0, found.size()) : expected) << family << " on " << isa_name(isa);
