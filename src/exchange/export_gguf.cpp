@@ -107,6 +107,8 @@ std::vector<std::byte> bytes_of(const StoredModel& m, const Decoder& decoder, co
     values.resize(before + raw.size() / 4);
     std::memcpy(values.data() + before, raw.data(), raw.size());
   }
+  if (item.offset != 0)
+    for (float& v : values) v += item.offset;
   const TensorStatistics s = measure(std::as_bytes(std::span(values)), "F32");
   if (s.first_bad >= 0)
     throw Error(fmt::format("'{}': weight '{}' holds a value that is not finite", m.reader.path(), item.name),

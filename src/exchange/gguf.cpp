@@ -86,17 +86,26 @@ void GgufWriter::add(const std::string& name, const std::string& value) {
   key(name, kString);
   put_text(pairs_, value);
 }
-void GgufWriter::add(const std::string& name, const std::vector<std::string>& values) {
+void GgufWriter::array(const std::string& name, uint32_t type, size_t size) {
   key(name, kArray);
-  put(pairs_, static_cast<uint32_t>(kString));
-  put(pairs_, static_cast<uint64_t>(values.size()));
+  put(pairs_, type);
+  put(pairs_, static_cast<uint64_t>(size));
+}
+void GgufWriter::add(const std::string& name, const std::vector<std::string>& values) {
+  array(name, kString, values.size());
   for (const std::string& v : values) put_text(pairs_, v);
 }
 void GgufWriter::add(const std::string& name, const std::vector<int32_t>& values) {
-  key(name, kArray);
-  put(pairs_, static_cast<uint32_t>(kI32));
-  put(pairs_, static_cast<uint64_t>(values.size()));
+  array(name, kI32, values.size());
   for (const int32_t v : values) put(pairs_, v);
+}
+void GgufWriter::add(const std::string& name, const std::vector<float>& values) {
+  array(name, kF32, values.size());
+  for (const float v : values) put(pairs_, v);
+}
+void GgufWriter::add_flags(const std::string& name, const std::vector<bool>& values) {
+  array(name, kBool, values.size());
+  for (const bool v : values) put(pairs_, static_cast<uint8_t>(v));
 }
 
 void GgufWriter::add_tensor(const std::string& name, const Shape& shape, GgmlType type) {

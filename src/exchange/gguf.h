@@ -34,6 +34,8 @@ class GgufWriter {
   void add(const std::string& key, const std::string& value);
   void add(const std::string& key, const std::vector<std::string>& values);
   void add(const std::string& key, const std::vector<int32_t>& values);
+  void add(const std::string& key, const std::vector<float>& values);
+  void add_flags(const std::string& key, const std::vector<bool>& values);
   /// Adds a tensor: at most four extents, outermost first; a name of at most 63 bytes.
   void add_tensor(const std::string& name, const Shape& shape, GgmlType type);
   /// Writes the file, which is complete or absent. `data(i)` returns the bytes of tensor i; it is called once
@@ -48,6 +50,7 @@ class GgufWriter {
     GgmlType type;
   };
   void key(const std::string& key, uint32_t type);
+  void array(const std::string& key, uint32_t type, size_t size);
   std::string pairs_;
   int64_t count_ = 0;
   std::vector<Entry> tensors_;

@@ -10,17 +10,19 @@
 
 namespace ingot {
 
-/// One tensor of the file: `values` if there are any, else the elements of `parts` one after the other.
+/// One tensor of the file: `values` if there are any, else the elements of `parts` one after the other,
+/// each plus `offset`.
 struct GgufTensor {
   std::string name;
   Shape shape;
   std::vector<ExternalTensor> parts;
   std::vector<float> values;
   bool exact = false;  ///< always F32: vectors, position tables and routers
+  float offset = 0;
 };
 
-/// The architecture: gpt2, llama, qwen3, qwen3moe, smollm3, dots1 or deepseek2. Throws Error for another
-/// family, and for an option that llama.cpp would compute differently.
+/// llama.cpp's architecture of a model's family. Throws Error for a family without one, and for an option
+/// that llama.cpp would compute differently.
 std::string gguf_architecture(const ModelConfig& model);
 
 /// Adds sizes, norms, rotation and experts under the keys of that architecture.

@@ -317,6 +317,7 @@ std::string nearest_family(const ModelConfig& m) {
   if (m.attention_bias && !m.attention_out_bias) return "qwen2";
   if (m.rotary_fraction != 1) return "phi3";
   if (!m.rope_pattern.empty()) return "smollm3";
+  if (m.attention_scale != 0) return "granite";
   return m.window > 0 ? "mistral" : "llama";
 }
 

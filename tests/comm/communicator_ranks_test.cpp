@@ -9,6 +9,7 @@
 #include "base/file_system.h"
 #include "comm/grid.h"
 #include "comm/threads.h"
+#include "support/expect_parts.h"
 #include "support/support.h"
 #include "support/world_checks.h"
 
@@ -84,11 +85,6 @@ std::string message_of(int ranks, const std::function<void(ThreadRank&)>& fn, do
     return e.what();
   }
   return "no error";
-}
-
-void expect_parts(const std::string& message, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
 }
 
 TEST(Communicator, ADeadlineNamesWhoIsMissing) {

@@ -1,5 +1,4 @@
-// Exchange: what import and export refuse, with the names in the message; strided copies; half precision;
-// GGUF.
+// Exchange: what import and export refuse, with the names in the message; strided copies; half precision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,13 +9,12 @@
 #include "base/philox.h"
 #include "checkpoint/model_state.h"
 #include "exchange/export.h"
-#include "exchange/gguf.h"
-#include "exchange/gguf_model.h"
 #include "exchange/half.h"
 #include "exchange/huggingface_folder.h"
 #include "exchange/import.h"
 #include "exchange/peft.h"
 #include "models/presets.h"
+#include "support/expect_parts.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "tokenizer/tokenizer.h"
@@ -24,12 +22,6 @@
 namespace ingot::test::exchange_test {
 
 namespace stdfs = std::filesystem;
-
-void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
-  EXPECT_FALSE(message.empty()) << "nothing was refused";
-  for (const std::string& part : parts)
-    EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message;
-}
 
 class Import : public ::testing::Test {
  protected:
@@ -319,156 +311,6 @@ TEST(Half, EveryValueAndTheRoundingBetween) {
   EXPECT_EQ(to_half(65519.0f), 0x7BFF);
   EXPECT_EQ(to_half(65520.0f), 0x7C00);
   EXPECT_TRUE(std::isnan(from_half(to_half(NAN))));
-}
-
-TEST(Gguf, QuantisesAsTheReferenceDoes) {
-  std::vector<float> x(32);
-  for (int i = 0; i < 32; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i - 20) * 0.1f;
-  x[3] = -12.7f;  // the largest: scale 0.1
-  const auto bytes = to_ggml(GgmlType::q8_0, x.data(), 32, "x");
-  ASSERT_EQ(bytes.size(), 34u);
-  uint16_t scale;
-  std::memcpy(&scale, bytes.data(), 2);
-  EXPECT_EQ(scale, to_half(12.7f / 127));
-  EXPECT_EQ(static_cast<int8_t>(bytes[2 + 3]), -127);
-  for (int i = 4; i < 32; ++i) EXPECT_EQ(static_cast<int8_t>(bytes[static_cast<size_t>(2 + i)]), i - 20);
-  const float big = 1e5f;
-  expect_parts(message_of([&] { to_ggml(GgmlType::f16, &big, 1, "w"); }), {"'w'", "100000", "bf16"});
-}
-
-TEST_F(Import, GgufKnowsWhatLlamaCppKnows) {
-  FileSystem& fs = real_file_system();
-  const auto refused = [&](const char* name) {
-    import_huggingface(fs, fixture(std::string("exchange/") + name), dir_ / name);
-    return message_of([&] { export_gguf(fs, open_stored_model(fs, dir_ / name), dir_ / "x.gguf"); });
-  };
-  expect_parts(refused("zaya"), {"zaya", "families"});
-  expect_parts(refused("mistral"), {"sliding window", "--format=hf"});
-  EXPECT_FALSE(stdfs::exists(dir_ / "x.gguf"));
-  import_huggingface(fs, fixture("exchange/llama_text"), dir_ / "text");
-  const ExportReport r =
-      export_gguf(fs, open_stored_model(fs, dir_ / "text"), dir_ / "x.gguf", {.type = GgufType::q8_0});
-  EXPECT_EQ(r.tensors, 20u);
-  EXPECT_EQ(read_text(dir_ / "x.gguf").substr(0, 8), std::string("GGUF\3\0\0\0", 8));
-}
-
-ModelConfig fixture_model(const std::string& name) {
-  const std::string path = fixture("exchange/" + name + "/config.json");
-  return model_from_huggingface(read_text(path), path);
-}
-
-/// A key of a file that is there once, and the four bytes of its value.
-template <class T>
-T key_of(const std::string& file, const std::string& key) {
-  const size_t at = file.find(key);
-  EXPECT_NE(at, file.npos) << key;
-  T value{};
-  if (at != file.npos) std::memcpy(&value, file.data() + at + key.size() + 4, sizeof(T));  // after the type
-  return value;
-}
-
-TEST_F(Import, GgufWritesEveryArchitecture) {
-  FileSystem& fs = real_file_system();
-  std::map<std::string, std::string> files;
-  for (const auto& [name, arch, tensors] :
-       {std::tuple<const char*, const char*, size_t>{"smollm3", "smollm3", 39},
-        {"dots1", "dots1", 46},
-        {"deepseek_v3", "deepseek2", 52},
-        {"deepseek_v3_yarn", "deepseek2", 25},
-        {"llama_yarn", "llama", 21}}) {
-    import_huggingface(fs, fixture(std::string("exchange/") + name), dir_ / name);
-    const std::string out = dir_ / (std::string(name) + ".gguf");
-    const ExportReport r = export_gguf(fs, open_stored_model(fs, dir_ / name), out, {.type = GgufType::f32});
-    EXPECT_EQ(r.family, arch);
-    EXPECT_EQ(r.tensors, tensors) << name;
-    files[name] = read_text(out);
-  }
-  EXPECT_EQ(key_of<uint32_t>(files["dots1"], "dots1.expert_gating_func"), 2u);
-  EXPECT_FLOAT_EQ(key_of<float>(files["dots1"], "dots1.expert_weights_scale"), 0.7f);
-  EXPECT_EQ(files["dots1"].find("expert_group"), std::string::npos);
-  EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.expert_group_used_count"), 2u);
-  EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.leading_dense_block_count"), 1u);
-  EXPECT_EQ(key_of<uint32_t>(files["deepseek_v3"], "deepseek2.attention.key_length_mla"), 10u);
-  // R^2 L^2 = S with R = (1 + 0.1 ln 40) / (1 + 0.07 ln 40) and S = (1 + 0.07 ln 40)^2.
-  const std::string scaling = "deepseek2.rope.scaling.";
-  const double all = 1 + 0.07 * std::log(40.0), r = (1 + 0.1 * std::log(40.0)) / all;
-  EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "attn_factor"), r, 1e-6);
-  EXPECT_NEAR(key_of<float>(files["deepseek_v3_yarn"], scaling + "yarn_log_multiplier"),
-              (all / r - 1) / std::log(40.0), 1e-6);
-  EXPECT_EQ(key_of<uint32_t>(files["llama_yarn"], "llama.rope.scaling.original_context_length"), 512u);
-  EXPECT_EQ(files["llama_yarn"].find("attn_factor"), std::string::npos)
-      << "the factor of the paper is llama.cpp's own";
-}
-
-TEST(Gguf, SplitsLatentsAndTurnsTheirRotatedRows) {
-  const ModelConfig m = fixture_model("deepseek_v3_yarn");  // rotated pairs are halves
-  const Decoder decoder(m);
-  std::map<std::string, std::vector<float>> got;
-  for (const GgufTensor& t : gguf_tensors(decoder, "deepseek2")) {
-    int64_t filled = 0;
-    std::vector<float> values(static_cast<size_t>(t.shape.numel()));
-    for (const ExternalTensor& part : t.parts) {
-      std::vector<float> count(static_cast<size_t>(decoder.table()[part.parameter].shape.numel()));
-      for (size_t i = 0; i < count.size(); ++i) count[i] = static_cast<float>(i);
-      ASSERT_LE(filled + part.shape.numel(), t.shape.numel()) << t.name;
-      gather_external(part, values.data() + filled, count.data(), 0, 4);
-      filled += part.shape.numel();
-    }
-    EXPECT_EQ(filled, t.shape.numel()) << t.name;
-    got[t.name] = values;
-  }
-  const int64_t n = m.mla.nope_width, r = m.mla.rope_width, v = m.mla.value_width, c = m.mla.kv_rank,
-                d = m.width;
-  const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-  for (int64_t h = 0; h < m.heads; ++h)
-    for (int64_t j = 0; j < c; ++j) {
-      for (int64_t i = 0; i < n; ++i)
-        EXPECT_EQ(got["blk.1.attn_k_b.weight"][at((h * c + j) * n + i)],
-                  static_cast<float>((h * (n + v) + i) * c + j));
-      for (int64_t i = 0; i < v; ++i)
-        EXPECT_EQ(got["blk.1.attn_v_b.weight"][at((h * v + i) * c + j)],
-                  static_cast<float>((h * (n + v) + n + i) * c + j));
-    }
-  const auto source = [&](int64_t row, int64_t plain) {  // of a row within its head
-    return row < plain ? row : plain + (row - plain) % 2 * (r / 2) + (row - plain) / 2;
-  };
-  for (int64_t row = 0; row < m.heads * (n + r); ++row)
-    EXPECT_EQ(got["blk.0.attn_q.weight"][at(row * d)],
-              static_cast<float>((row / (n + r) * (n + r) + source(row % (n + r), n)) * d));
-  for (int64_t row = 0; row < c + r; ++row)
-    EXPECT_EQ(got["blk.0.attn_kv_a_mqa.weight"][at(row * d)], static_cast<float>(source(row, c) * d));
-}
-
-TEST(Gguf, RefusesWhatLlamaCppComputesDifferently) {
-  const auto refused = [](const char* name, const auto& change) {
-    ModelConfig m = fixture_model(name);
-    change(m);
-    return message_of([&] { gguf_architecture(m); });
-  };
-  const auto nothing = [](ModelConfig&) {};
-  for (const char* name : {"smollm3", "dots1", "deepseek_v3", "deepseek_v3_yarn", "llama_yarn"})
-    EXPECT_EQ(refused(name, nothing), "");
-  expect_parts(refused("smollm3", [](ModelConfig& m) { m.rope_pattern = "RN"; }),
-               {"smollm3", "every fourth layer", "RRRN"});
-  expect_parts(refused("smollm3", [](ModelConfig& m) { m.attention_bias = true; }), {"biases"});
-  expect_parts(refused("dots1", [](ModelConfig& m) { m.kv_heads = 2; }), {"dots1", "kv_heads = heads"});
-  expect_parts(refused("deepseek_v3", [](ModelConfig& m) { m.norm_eps = 1e-5; }), {"mla.norm_eps"});
-  expect_parts(refused("deepseek_v3", [](ModelConfig& m) { m.layers = 27; }), {"mla.q_rank"});
-  expect_parts(
-      refused("deepseek_v3",
-              [](ModelConfig& m) { m.rope_scaling = {.kind = RopeScalingKind::linear, .factor = 2}; }),
-      {"deepseek2", "linearly"});
-  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.beta_fast = 16; }),
-               {"beta_fast = 32"});
-  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.mscale_all_dim = 1; }),
-               {"mscale_all_dim"});
-  expect_parts(refused("llama_yarn", [](ModelConfig& m) { m.rope_scaling.factor = 1; }), {"above 1"});
-  expect_parts(refused("qwen3",
-                       [](ModelConfig& m) {
-                         m.rope_scaling = {
-                             .kind = RopeScalingKind::llama3, .factor = 8, .original_context = 256};
-                       }),
-               {"qwen3", "Llama 3"});
 }
 
 }  // namespace ingot::test::exchange_test

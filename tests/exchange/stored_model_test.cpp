@@ -7,6 +7,7 @@
 
 #include "exchange/export.h"
 #include "exchange/import.h"
+#include "support/expect_parts.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
@@ -21,11 +22,6 @@ std::string refusal(const std::string& path) {
     return std::string(e.what()) + " | " + e.hint();
   }
   return "";
-}
-
-void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
 }
 
 /// All weights, in bytes.

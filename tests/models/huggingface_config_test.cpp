@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "models/huggingface.h"
 #include "models/presets.h"
+#include "support/expect_parts.h"
 #include "support/support.h"
 
 namespace ingot::test::huggingface_config_test {
@@ -30,11 +31,6 @@ json changed(const std::string& fixture_name, const json& fields) {
     else
       config[name] = value;
   return config;
-}
-
-void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(message.find(part), std::string::npos) << "wanted: " << part << "\nfound: " << message;
 }
 
 std::string refusal(const std::string& fixture_name, const json& fields) {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "checkpoint/reader.h"
 #include "report/run_record.h"
+#include "support/expect_parts.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 #include "train/trainer.h"
@@ -53,11 +54,6 @@ class Failing : public ::testing::Test {
   }
   static inline std::unique_ptr<TempDir> folder_;
 };
-
-void expect_parts(const std::string& text, const Arguments& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in:\n" << text;
-}
 
 int64_t count_of(const std::string& text, const std::string& part) {
   int64_t n = 0;

@@ -73,6 +73,16 @@ LLAMA = {
     "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
     "attn_kv_a_norm": "self_attn.kv_a_layernorm",
 }
+BOTH_NORMS = {
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+INNER = {
+    "phi3": {**LLAMA, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    **{kind: {**LLAMA, **BOTH_NORMS} for kind in ("gemma2", "gemma3_text", "olmo2", "olmo3")},
+}
+NEIGHBOURS = ("llama", "mixtral", "smollm3", "granite")
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
@@ -97,8 +107,9 @@ def expected(name, weights, config):
         return value.T if value.ndim == 2 and layer else value
     if name == "output.weight" and config["tie_word_embeddings"]:
         return weights["model.embed_tokens.weight"]
+    offset = np.float32(kind.startswith("gemma") and inner.endswith("norm"))
     if not layer:
-        return weights[f"{OUTER[inner]}.{part}"]
+        return weights[f"{OUTER[inner]}.{part}"] + offset
     base = f"model.layers.{layer[1]}."
     moe = base + ("block_sparse_moe." if kind == "mixtral" else "mlp.")
     if inner == "exp_probs_b":
@@ -116,10 +127,10 @@ def expected(name, weights, config):
             theirs = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}[theirs]
         experts = next(config[key] for key in ("num_experts", "num_local_experts", "n_routed_experts") if key in config)
         return np.stack([weights[f"{moe}experts.{e}.{theirs}.weight"] for e in range(experts)])
-    value = weights[f"{base}{LLAMA[inner]}.{part}"]
+    value = weights[f"{base}{INNER.get(kind, LLAMA)[inner]}.{part}"] + offset
     if kind == "deepseek_v3":
         return latent_rows(inner, value, config)
-    if inner in ("attn_q", "attn_k") and kind in ("llama", "mixtral", "smollm3"):
+    if inner in ("attn_q", "attn_k") and kind in NEIGHBOURS:
         value = interleave(value, config["num_attention_heads" if inner == "attn_q" else "num_key_value_heads"])
     return value
 
@@ -150,7 +161,8 @@ def with_tokens(path, vocabulary, folder):
     copy = Path(folder) / "with_tokens.gguf"
     writer = gguf.GGUFWriter(copy, reader.fields["general.architecture"].contents())
     for name, field in reader.fields.items():
-        if not name.startswith("GGUF.") and name not in ("general.architecture", "tokenizer.ggml.model"):
+        # A name with "phi3" in it makes llama.cpp look for tokens of that family.
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.name", "tokenizer.ggml.model"):
             writer.add_key_value(name, field.contents(), field.types[0])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
