@@ -7,28 +7,11 @@
 #include "exchange/export.h"
 #include "exchange/gguf.h"
 #include "exchange/gguf_model.h"
+#include "exchange/gguf_tokenizer.h"
 #include "exchange/statistics.h"
-#include "tokenizer/tokenizer_spec.h"
 
 namespace ingot {
 namespace {
-
-/// llama.cpp's name of the tokenizer's pre-tokenizer (how it splits text).
-std::string pre_tokenizer_of(const TokenizerSpec& spec) {
-  for (const auto& [ours, theirs] : {std::pair<const char*, const char*>{"gpt2", "gpt-2"},
-                                     {"llama3", "llama-bpe"},
-                                     {"qwen2", "qwen2"},
-                                     {"o200k", "gpt-4o"},
-                                     {"digits", "smollm"},
-                                     {"deepseek-v3", "deepseek-v3"}}) {
-    TokenizerSpec known;
-    set_pattern(known, ours);
-    if (known.splits == spec.splits && known.gpt2_split == spec.gpt2_split && !spec.add_prefix_space)
-      return theirs;
-  }
-  throw Error("llama.cpp does not know how this tokenizer splits text, and a GGUF file cannot say it",
-              "it knows the patterns gpt2, llama3, qwen2, o200k, digits and deepseek-v3");
-}
 
 std::string chat_template(FileSystem& fs, const StoredModel& m) {
   if (m.small_files.empty()) return "";
@@ -39,52 +22,6 @@ std::string chat_template(FileSystem& fs, const StoredModel& m) {
   return j.is_object() && j.contains("chat_template") && j["chat_template"].is_string()
              ? j["chat_template"].get<std::string>()
              : "";
-}
-
-void add_tokenizer_keys(FileSystem& fs, GgufWriter& w, const StoredModel& m, const Tokenizer& t,
-                        ExportReport& report) {
-  const TokenizerSpec& spec = t.spec();
-  if (spec.over_characters())
-    throw Error("tokenizers with byte fallback are not written to GGUF files",
-                "export with --format=hf and convert with llama.cpp's own script");
-  if (spec.model != TokenizerSpec::Model::bpe)
-    throw Error("a character tokenizer has no counterpart in llama.cpp",
-                "train with tokenizer.kind = \"bpe\"");
-  enum TokenType : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
-  const auto size = static_cast<size_t>(m.config.vocab);
-  std::vector<std::string> tokens = spec.vocabulary;
-  std::vector<int32_t> types(tokens.size(), kNormal);
-  tokens.resize(size);
-  types.resize(size, kUnused);
-  for (const AddedToken& a : spec.added_tokens) {
-    tokens[static_cast<size_t>(a.id)] = a.content;
-    types[static_cast<size_t>(a.id)] = a.special ? kControl : kUserDefined;
-  }
-  for (size_t i = 0; i < size; ++i)  // rows of the embedding beyond the tokenizer
-    if (tokens[i].empty()) tokens[i] = fmt::format("[PAD{}]", i), types[i] = kUnused;
-  std::vector<std::string> merges;
-  for (const auto& [a, b] : spec.merges)
-    merges.push_back(spec.vocabulary[static_cast<size_t>(a)] + " " + spec.vocabulary[static_cast<size_t>(b)]);
-  const std::string pre = pre_tokenizer_of(spec);
-  if (spec.ignore_merges != (pre == "llama-bpe"))
-    report.notes.push_back(
-        fmt::format("llama.cpp's '{}' {} merges for words that are tokens; ids may differ for such words",
-                    pre, pre == "llama-bpe" ? "ignores" : "applies"));
-  if (spec.nfc)
-    report.notes.push_back(
-        "llama.cpp does not normalise text (NFC); ids may differ for text that is not normalised");
-  w.add("tokenizer.ggml.model", std::string("gpt2"));
-  w.add("tokenizer.ggml.pre", pre);
-  w.add("tokenizer.ggml.tokens", tokens);
-  w.add("tokenizer.ggml.token_type", types);
-  w.add("tokenizer.ggml.merges", merges);
-  const std::optional<int32_t> begin = t.begin_token() ? t.begin_token() : t.roles().bos;
-  for (const auto& [name, id] : {std::pair<const char*, std::optional<int32_t>>{"bos", begin},
-                                 {"eos", t.roles().eos},
-                                 {"padding", t.roles().pad}})
-    if (id) w.add(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<uint32_t>(*id));
-  w.add_flag("tokenizer.ggml.add_bos_token", t.begin_token().has_value());
-  if (const std::string chat = chat_template(fs, m); !chat.empty()) w.add("tokenizer.chat_template", chat);
 }
 
 GgmlType type_of(const GgufTensor& item, GgufType wanted) {
@@ -138,7 +75,8 @@ ExportReport export_gguf(FileSystem& fs, const StoredModel& m, const std::string
     w.add("tokenizer.ggml.model", std::string("no_vocab"));
     report.notes.push_back("the model came without a tokenizer: llama.cpp can run it on token ids only");
   } else {
-    add_tokenizer_keys(fs, w, m, load_tokenizer(m, options.tokenizer), report);
+    add_gguf_tokenizer_keys(w, load_tokenizer(m, options.tokenizer), m.config.vocab, chat_template(fs, m),
+                            report.notes);
   }
   const std::vector<GgufTensor> items = gguf_tensors(decoder, arch);
   std::vector<GgmlType> types;

@@ -1,15 +1,18 @@
 """Reads a GGUF file with the `gguf` package and compares every tensor with the Hugging Face folder it came from, by
 formulas of its own: names, the order of rotated rows, stacked experts, split latents, rounding of each type. With
 --logits and the `xllamacpp` package, llama.cpp runs it and its log-probabilities are compared with those of
-reference.safetensors in that folder.
+reference.safetensors in that folder. With --text, llama.cpp encodes these files, 1,500 characters at a time, and its
+ids are compared with those of `ingot tokenizer encode --special` (--ingot names the program).
 
-  check_gguf.py HF_FOLDER FILE.gguf [--logits TOLERANCE]"""
+  check_gguf.py HF_FOLDER FILE.gguf [--logits TOLERANCE] [--text FILE...] [--ingot PROGRAM]"""
 
 import argparse
 import json
 import re
+import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import gguf
@@ -177,8 +180,7 @@ def with_tokens(path, vocabulary, folder):
     return copy
 
 
-def log_probs_of_llama_cpp(path, ids, vocabulary):
-    """Of every next token, for each prefix of `ids`, by token."""
+def server_of(path):
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -189,7 +191,12 @@ def log_probs_of_llama_cpp(path, ids, vocabulary):
     params.warmup = False
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32  # by default half precision
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    server = xllamacpp.Server(params)
+    return xllamacpp.Server(params)
+
+
+def log_probs_of_llama_cpp(path, ids, vocabulary):
+    """Of every next token, for each prefix of `ids`, by token."""
+    server = server_of(path)
     rows = []
     for t in range(1, len(ids) + 1):
         for seed in range(50):  # a draw that ends the text comes without probabilities: draw again
@@ -217,14 +224,42 @@ def check_logits(folder, path):
     return np.abs(got - want)[seen].max(), (got[seen].size, logits.size)
 
 
+def check_text(folder, path, files, program):
+    """The number of pieces of text, and those whose ids differ."""
+    server, pieces, different = server_of(path), 0, []
+
+    def ids_of_llama_cpp(text):
+        body = json.dumps({"content": text, "add_special": False, "parse_special": True}).encode()
+        request = urllib.request.Request(server.listening_address + "/tokenize", body, {"Content-Type": "application/json"})
+        return json.loads(urllib.request.urlopen(request).read())["tokens"]
+
+    for file in files:
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
+        for at in range(0, len(text), 1500):
+            piece = text[at : at + 1500]
+            command = [program, "tokenizer", "encode", folder, "--file", "-", "--special", "--ids"]
+            ours = subprocess.run(command, input=piece.encode(), capture_output=True, check=True).stdout.split()
+            pieces += 1
+            if [int(i) for i in ours] != ids_of_llama_cpp(piece):
+                different.append(f"{file}, from character {at}")
+    return pieces, different
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("file")
     parser.add_argument("--logits", type=float, metavar="TOLERANCE")
+    parser.add_argument("--text", nargs="+", default=[], metavar="FILE")
+    parser.add_argument("--ingot", default="build/release/ingot", metavar="PROGRAM")
     args = parser.parse_args()
     reader = gguf.GGUFReader(args.file)
     print(f"{args.file}: {check_tensors(reader, args.folder)} tensors are those of {args.folder}")
+    if args.text:
+        pieces, different = check_text(args.folder, args.file, args.text, args.ingot)
+        print(f"{args.file}: llama.cpp gives other ids for {len(different)} of {pieces} pieces of text", *different[:9])
+        if different:
+            return 1
     if args.logits is None:
         return 0
     difference, (seen, total) = check_logits(args.folder, args.file)
