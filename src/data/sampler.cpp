@@ -115,8 +115,12 @@ void Sampler::restore(const SamplerState& from) {
     if (inside_phase)
       expect_same(("for '" + name + "' in this phase weight").c_str(), saved_weight, source.weight);
     if (it == saved.end()) continue;
-    expect_same(("for '" + name + "' content").c_str(), it->second.content_hash,
-                source.split->content_hash());
+    if (it->second.content_hash != source.split->content_hash())
+      throw Error(
+          fmt::format("source '{}' no longer has the tokens that this training began with: content {} "
+                      "then, {} now",
+                      name, it->second.content_hash, source.split->content_hash()),
+          "give it the same text and tokenizer again; new text goes into a source of its own");
     source.phase_begin = it->second.phase_begin;
     saved.erase(it);
   }

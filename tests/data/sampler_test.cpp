@@ -296,8 +296,9 @@ TEST_F(SamplerTest, AStateOfAnotherRunIsRefused) {
   EXPECT_NE(error(mix(0.6, 0.3, 0.1), other).find("mode stream, but this run has random"), std::string::npos);
   const test::TempDir changed;
   const auto web = test::make_split(changed, "web", documents(400, 41, 'w'));
-  EXPECT_NE(error({{web, 0.6}, {math_, 0.3}, {code_, 0.1}}, options_).find("for 'web' content"),
-            std::string::npos);
+  EXPECT_NE(
+      error({{web, 0.6}, {math_, 0.3}, {code_, 0.1}}, options_).find("source 'web' no longer has the tokens"),
+      std::string::npos);
 }
 
 TEST_F(SamplerTest, BadStatesAreErrors) {
