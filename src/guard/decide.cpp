@@ -102,14 +102,16 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
         continue;
       }
     }
+    const bool tells = only_tells(rule.act), waits = contains(rule.act, Action::wait);
+    held |= waits;
+    if ((tells || waits) && !appeared) continue;  // said before
     Decision d{rule.name, rule.act, nodes, facts_text(now)};
-    if (only_tells(rule.act)) {
-      if (appeared) result.alerts.push_back(std::move(d));
+    if (tells) {
+      result.alerts.push_back(std::move(d));
       continue;
     }
-    if (contains(rule.act, Action::wait)) {
-      held = true;
-      if (appeared) result.decision = std::move(d);
+    if (waits) {
+      result.decision = std::move(d);
       continue;
     }
     if (rule.limit.given() &&

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace ingot::guard {
 namespace {
@@ -22,7 +24,7 @@ double median(std::vector<double> values) {
 }
 
 bool sound(double value) {
-  return std::isfinite(value) && value > 0;
+  return value > 0 && value <= std::numeric_limits<double>::max();
 }
 
 }  // namespace
@@ -104,36 +106,44 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
   };
   for (const Suspect& who : seen.minority) suspect(true, who.node, Fact::mismatches, who.rank);
   const auto is_silent = [](const NodeReport& n) { return !(n.age <= kLostAfter); };
+  const NodeReport* slowest = nullptr;
+  std::vector<const NodeReport*> signs;  // those that say anything: few of thousands
+  size_t busy = 0;
+  double longest = 0;
+  bool changed = false;
+  for (const NodeReport& n :
+       seen.nodes) {  // a thousand at every look, so without a branch that is not needed
+    if (sound(n.busy)) {
+      if (busy == busy_.size()) busy_.push_back(0);
+      changed |= std::exchange(busy_[busy++], n.busy) != n.busy;
+      if (n.busy > longest) longest = n.busy, slowest = &n;
+    }
+    if ((n.throttled > 0) | (n.memory_errors > 0) | (n.link_errors > 0) | !n.has_data | n.is_down | n.late |
+        is_silent(n))
+      signs.push_back(&n);
+  }
+  changed |= busy < busy_.size();
+  busy_.resize(busy);
   std::set<std::string_view> answers;  // nodes of which anything was heard lately, where any report is silent
-  if (std::any_of(seen.nodes.begin(), seen.nodes.end(), is_silent))
+  if (std::any_of(signs.begin(), signs.end(), [&](const NodeReport* n) { return is_silent(*n); }))
     for (const NodeReport& n : seen.nodes)
       if (!is_silent(n)) answers.insert(n.name);
-  std::vector<double> busy;
-  busy.reserve(seen.nodes.size());
-  const NodeReport* slowest = nullptr;
   int64_t memory = 0, links = 0;
-  for (const NodeReport& n : seen.nodes) {
-    if (sound(n.busy)) {
-      busy.push_back(n.busy);
-      if (slowest == nullptr || n.busy > slowest->busy) slowest = &n;
-    }
-    const bool silent = is_silent(n);
-    if (n.throttled <= 0 && n.memory_errors <= 0 && n.link_errors <= 0 && n.has_data && !n.is_down &&
-        !n.late && !silent)
-      continue;  // as nearly all of thousands
+  for (const NodeReport* const sign : signs) {
+    const NodeReport& n = *sign;
     memory += std::max<int64_t>(0, n.memory_errors);
     links += std::max<int64_t>(0, n.link_errors);
     suspect(n.throttled > 0, n.name, Fact::throttled);
     suspect(n.memory_errors > 0, n.name, Fact::memory_errors);
     suspect(n.link_errors > 0, n.name, Fact::link_errors);
     suspect(!n.has_data, n.name, Fact::empty_nodes);
-    const bool lost = n.is_down || (silent && !answers.contains(n.name));
+    const bool silent = is_silent(n), lost = n.is_down || (silent && !answers.contains(n.name));
     suspect(lost, n.name, Fact::lost_nodes);
     suspect(!lost && (n.late || silent), n.name, Fact::silence, n.rank);
   }
-  if (busy.size() >= 2) {
-    if (busy != busy_) median_busy_ = median(busy), busy_ = std::move(busy);
-    const double ratio = slowest->busy / median_busy_;
+  if (busy >= 2) {
+    if (changed) median_busy_ = median(busy_);
+    const double ratio = longest / median_busy_;
     const Suspect who{slowest->name, slowest->rank};
     facts.set(Fact::slowest, ratio);
     if (new_window_) slow_windows_ = ratio > kSlow ? (who == slowest_ ? slow_windows_ + 1 : 1) : 0;
