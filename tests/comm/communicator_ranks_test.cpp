@@ -15,7 +15,7 @@
 
 namespace ingot::communicator_ranks_test {
 
-using test::Ranks, test::everyone, test::tensor;
+using test::everyone, test::expect_parts, test::Ranks, test::tensor;
 using namespace test::world_checks;
 
 TEST(Grid, TwoViewsOverTheSameRanks) {

@@ -247,7 +247,7 @@ TEST_F(Cluster, AJobIsAskedToEndThroughItsScriptAndThenKilled) {
   ASSERT_TRUE(looks(a, ended));
   EXPECT_EQ(a.observe().exit_code, 130);
   fs::remove(in("up"));
-  CommandAdaptor deaf = adaptor("trap '' USR1 TERM; touch " + in("up") + "; until [ -f " + in("go") +
+  CommandAdaptor deaf = adaptor("trap '' USR1 TERM; touch " + in("up") + "; while [ -f " + in("up") +
                                 " ]; do sleep 0.05; done");
   deaf.start({.number = 2});
   ASSERT_TRUE(looks(deaf, [&](const Observation&) { return fs::exists(in("up")); }));
@@ -257,7 +257,7 @@ TEST_F(Cluster, AJobIsAskedToEndThroughItsScriptAndThenKilled) {
   deaf.stop(true);  // this command fails, and is repeated
   EXPECT_TRUE(looks(deaf, ended));
   EXPECT_FALSE(fs::exists(in("deaf")));
-  flag("go");  // its child, which a cluster would have killed too
+  fs::remove(in("up"));  // ends its child, which a cluster would have killed too
 }
 
 TEST_F(Cluster, AnswersAreGoodForAWhile) {
