@@ -17,7 +17,7 @@ const char* const kPageHtml = R"html(<!doctype html>
   <h1 id="model">…</h1>
   <p id="kind"></p>
   <p id="speed" aria-live="polite"></p>
-  <svg id="rate" viewBox="0 0 120 24" role="img" hidden><title></title><polyline points=""></polyline></svg>
+  <svg id="rate" class="empty" viewBox="0 0 120 24" role="img"><title></title><polyline points=""/></svg>
   <button id="reset" type="button">New</button>
   <details id="settings">
     <summary>Settings</summary>

@@ -290,7 +290,7 @@ function drawRate() {
     rates.map((rate, i) => left + 2 * i + ',' + (23 - 22 * rate / most).toFixed(1)).join(' '));
   $('rate').firstElementChild.textContent = 'tokens a second of all clients, the last minute: now '
     + Math.round(rates.at(-1)) + ', at most ' + Math.round(most);
-  $('rate').removeAttribute('hidden');
+  $('rate').classList.remove('empty');
 }
 async function watchRate() {
   try {

@@ -19,8 +19,10 @@ header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 14px; p
   padding-bottom: 10px; }
 h1 { font-size: 21px; margin: 0; font-weight: 650; letter-spacing: -0.01em; overflow-wrap: anywhere; }
 header p { margin: 0; color: var(--soft); font-size: 13.5px; }
-#speed { margin-left: auto; font-variant-numeric: tabular-nums; }
+#speed { margin-left: auto; min-width: min(100%, 23em); min-height: 1.5em; text-align: right;
+  font-variant-numeric: tabular-nums; }
 #rate { width: 120px; height: 24px; align-self: center; }
+#rate.empty { visibility: hidden; }
 #rate polyline { fill: none; stroke: var(--model); stroke-width: 1.5; stroke-linejoin: round; }
 #settings { flex-basis: 100%; color: var(--soft); font-size: 13.5px; }
 summary { cursor: pointer; }

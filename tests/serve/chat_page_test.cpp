@@ -152,6 +152,10 @@ class ChatPage {
     return browser.value("[...document.querySelectorAll('.turn')].at(-1).querySelector('" + selector +
                          "')?.textContent ?? 'there is none'");
   }
+  /// Pixels: what is under the pointer must not move when numbers come into the head.
+  double head_height() {
+    return browser.value("document.querySelector('header').getBoundingClientRect().height");
+  }
   void expect_that_all_fits() {
     const Json found = browser.value(R"js((() => {
       const small = [], wide = [], width = document.documentElement.clientWidth;
@@ -188,6 +192,7 @@ TEST_P(ChatPageTest, ShowsWhatTheModelDoes) {
   ScriptedServer server;
   write_script(server);
   ChatPage page(server.url(), GetParam());
+  const double head_height = page.head_height();
   page.send("What is two and two?");
   EXPECT_GE(page.browser.value("lengths.size"), 5) << "the answer comes in one piece";
   EXPECT_EQ(page.text(".answer > span").substr(0, 60), std::string(kMarkup) + "It is four, said model");
@@ -212,6 +217,8 @@ TEST_P(ChatPageTest, ShowsWhatTheModelDoes) {
   EXPECT_EQ(page.text(".answer > span"), "Lima is grey.");
   page.expect_that_all_fits();
   page.browser.wait_for("document.querySelector('#rate polyline').points.length > 0");
+  EXPECT_NE(page.browser.value("document.getElementById('speed').textContent"), "");
+  EXPECT_EQ(page.head_height(), head_height);
 }
 
 TEST_P(ChatPageTest, ShowsSeveralAnswersAndTheAlternativesOfAToken) {
