@@ -195,17 +195,29 @@ class Votes {
 
 std::optional<Disagreement> find_disagreement(const StepDigests& d,
                                               const std::array<std::vector<int>, kCopyKinds>& groups) {
-  Votes votes;
+  /// Whether the ranks of each group have one digest.
+  const auto agree = [&](Votes& votes, CopyKind kind, size_t ranks, const auto& digest) {
+    std::map<int, Holders> holders;  // by group
+    for (size_t r = 0; r < ranks; ++r)
+      holders[groups[static_cast<size_t>(kind)].at(r)][digest(r)].push_back(static_cast<int>(r));
+    bool all = true;
+    for (const auto& [group, by_digest] : holders) all = votes.count(by_digest) && all;
+    return all;
+  };
+  Votes of_moments, of_all;
+  agree(of_moments, CopyKind::state, d.moments.size(), [&](size_t r) { return d.moments[r].state; });
+  agree(of_moments, CopyKind::expert_state, d.moments.size(),
+        [&](size_t r) { return d.moments[r].expert_state; });
   std::vector<CopyKind> kinds;
   for (size_t k = 0; k < kCopyKinds; ++k) {
-    std::map<int, Holders> holders;  // by group
-    for (size_t r = 0; r < d.copies.size(); ++r)
-      holders[groups[k].at(r)][d.copies[r][k]].push_back(static_cast<int>(r));
-    bool agree = true;
-    for (const auto& [group, by_digest] : holders) agree = votes.count(by_digest) && agree;
-    if (!agree) kinds.push_back(static_cast<CopyKind>(k));
+    const auto kind = static_cast<CopyKind>(k);
+    if (!agree(of_all, kind, d.copies.size(), [&](size_t r) { return d.copies[r][k]; }))
+      kinds.push_back(kind);
   }
-  std::optional<Disagreement> found = votes.result();
+  std::optional<Disagreement> found = of_all.result();
+  if (std::optional<Disagreement> nearer = of_moments.result();
+      nearer && (!found || !found->named || nearer->named))
+    found = std::move(nearer);
   if (found) found->kinds = std::move(kinds);
   return found;
 }

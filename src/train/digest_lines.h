@@ -39,11 +39,18 @@ struct DigestStart {
   bool operator==(const DigestStart&) const = default;
 };
 
+/// Of the optimizer's moments alone, which `state` and `expert_state` hold beside sharded weights.
+struct MomentDigests {
+  uint64_t state = 0, expert_state = 0;
+  bool operator==(const MomentDigests&) const = default;
+};
+
 /// By rank, all of one length.
 struct StepDigests {
   int64_t step = 0;
   std::vector<uint64_t> gradients = {};  ///< of each rank's own gradient before it is summed; empty: none
   std::vector<std::array<uint64_t, kCopyKinds>> copies = {};  ///< after the update, by CopyKind; empty: none
+  std::vector<MomentDigests> moments = {};                    ///< beside copies; not recorded
   bool operator==(const StepDigests&) const = default;
 };
 
@@ -78,7 +85,9 @@ struct Disagreement {
   int copies = 0;          ///< of what they hold; where ranks hold several things, the fewest
   std::vector<CopyKind> kinds;
 };
-/// groups[k][r]: which group of equal copies rank r belongs to for kind k. Nothing where all agree.
+/// groups[k][r]: which group of equal copies rank r belongs to for kind k. Nothing where all agree. Where
+/// moments differ these name the ranks: gradients are summed to equal bits on all, so that a wrong moment
+/// stays on its rank, while Muon takes it into the weights of all ranks that share the matrix.
 std::optional<Disagreement> find_disagreement(const StepDigests& digests,
                                               const std::array<std::vector<int>, kCopyKinds>& groups);
 

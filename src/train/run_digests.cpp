@@ -101,16 +101,20 @@ std::array<Communicator*, kCopyKinds> RunDigests::copy_groups() const {
           state(FlatGroup::experts), &g.world()};
 }
 
-RunDigests::Copies RunDigests::digests_of_copies() {
-  std::array<Digest, kCopyKinds> digests;
+RunDigests::Held RunDigests::digests_of_held() {
+  std::array<Digest, kCopyKinds> digests, moments;
   const WeightSet& w = engine_.model().weights();
   const ShardLevel level = engine_.recipe().parallel.shard;
   // Tensors are named by their number within the kind: ranks that hold copies of one may hold others of
   // other kinds, as stages of a pipeline do.
   std::array<uint64_t, kCopyKinds> counts{};
-  const auto add = [&](CopyKind kind, const void* data, int64_t bytes) {
+  const auto add_to = [&](std::array<Digest, kCopyKinds>& to, CopyKind kind, const void* data,
+                          int64_t bytes) {
     const size_t k = index_of(kind);
-    digests[k].add(data, bytes, counts[k]++);
+    to[k].add(data, bytes, counts[k]++);
+  };
+  const auto add = [&](CopyKind kind, const void* data, int64_t bytes) {
+    add_to(digests, kind, data, bytes);
   };
   const auto of = [&](int parameter, CopyKind dense, CopyKind expert) {
     return flat_group(w.table()[parameter]) == FlatGroup::experts ? expert : dense;
@@ -127,15 +131,18 @@ RunDigests::Copies RunDigests::digests_of_copies() {
         p.numel() * size_of(dtype_of(p.master.storage)));
   }
   engine_.visit_parameter_state([&](const TrainEngine::ParameterState& s) {
-    add(of(s.parameter, CopyKind::state, CopyKind::expert_state), s.values.data, s.values.bytes());
+    add_to(moments, of(s.parameter, CopyKind::state, CopyKind::expert_state), s.values.data,
+           s.values.bytes());
   });
   const auto add_common = [&](const Tensor& t) { add(CopyKind::common, t.data, t.bytes()); };
   engine_.visit_common_state([&](const std::string&, const Tensor& t) { add_common(t); });
   for (const int64_t layer : engine_.model().decoder().moe_layers())
     add_common(engine_.model().router_bias(layer));
-  Copies values{};
-  for (size_t k = 0; k < kCopyKinds; ++k) values[k] = digests[k].value();
-  return values;
+  Held held;  // a digest of several pieces is the sum of theirs
+  for (size_t k = 0; k < kCopyKinds; ++k) held.copies[k] = digests[k].value() + moments[k].value();
+  held.moments = {moments[index_of(CopyKind::state)].value(),
+                  moments[index_of(CopyKind::expert_state)].value()};
+  return held;
 }
 
 Digest* RunDigests::begin_step(int64_t step) {
@@ -146,8 +153,12 @@ Digest* RunDigests::begin_step(int64_t step) {
 void RunDigests::gather(StepDigests& d, bool with_gradients, bool with_copies) {
   std::vector<int64_t> mine;
   if (with_gradients) mine.push_back(static_cast<int64_t>(gradient_.value()));
-  if (with_copies)
-    for (const uint64_t digest : digests_of_copies()) mine.push_back(static_cast<int64_t>(digest));
+  if (with_copies) {
+    const Held held = digests_of_held();
+    for (const uint64_t digest : held.copies) mine.push_back(static_cast<int64_t>(digest));
+    for (const uint64_t digest : {held.moments.state, held.moments.expert_state})
+      mine.push_back(static_cast<int64_t>(digest));
+  }
   const size_t count = mine.size();
   const auto ranks = static_cast<size_t>(world_.size());
   std::vector<int64_t> all(mine);
@@ -161,7 +172,10 @@ void RunDigests::gather(StepDigests& d, bool with_gradients, bool with_copies) {
   for (size_t r = 0; r < ranks && count > 0; ++r) {
     auto at = all.begin() + static_cast<int64_t>(r * count);
     if (with_gradients) d.gradients.push_back(static_cast<uint64_t>(*at++));
-    if (with_copies) std::copy_n(at, kCopyKinds, d.copies.emplace_back().begin());
+    if (!with_copies) continue;
+    std::copy_n(at, kCopyKinds, d.copies.emplace_back().begin());
+    at += kCopyKinds;
+    d.moments.push_back({static_cast<uint64_t>(at[0]), static_cast<uint64_t>(at[1])});
   }
 }
 
@@ -249,13 +263,13 @@ void RunDigests::stop(const Disagreement& found, const std::string& what, const 
 }
 
 void RunDigests::keep_rest() {
-  if (config_.check_at_rest) rest_ = digests_of_copies();
+  if (config_.check_at_rest) rest_ = digests_of_held();
 }
 
 void RunDigests::check_rest(int64_t step) {
   if (!rest_) return;
   std::vector<int32_t> changed(static_cast<size_t>(world_.size()));
-  changed[static_cast<size_t>(world_.rank())] = digests_of_copies() != *rest_;
+  changed[static_cast<size_t>(world_.rank())] = digests_of_held() != *rest_;
   const Tensor t = Tensor::of(changed.data(), {world_.size()});
   if (world_.size() > 1) world_.all_reduce(t, t).wait();
   std::vector<int> ranks;

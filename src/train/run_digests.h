@@ -49,8 +49,12 @@ class RunDigests {
   void sync();
 
  private:
-  using Copies = std::array<uint64_t, kCopyKinds>;
-  Copies digests_of_copies();
+  struct Held {
+    std::array<uint64_t, kCopyKinds> copies{};
+    MomentDigests moments = {};
+    bool operator==(const Held&) const = default;
+  };
+  Held digests_of_held();
   void gather(StepDigests& digests, bool with_gradients, bool with_copies);
   /// The ranks that hold what this one does, for each kind.
   std::array<Communicator*, kCopyKinds> copy_groups() const;
@@ -71,7 +75,7 @@ class RunDigests {
   std::unique_ptr<WritableFile> file_;               ///< of rank 0
   Digest gradient_;
   StepDigests last_;
-  std::optional<Copies> rest_;
+  std::optional<Held> rest_;
   int64_t agreed_;    ///< the last step at which all copies were equal
   int64_t repeated_;  ///< the last step at which all gradients were
   ShareReplay replay_;

@@ -119,7 +119,7 @@ TEST_F(Corruption, OfTwoCopiesTheRightPairIsNamed) {
 }
 
 TEST_F(Corruption, OfTwoCopiesOfShardedStateThePairOfTheShardIsNamed) {
-  expect_found({"--parallel.shard=optimizer", "--parallel.shard_ranks=2"}, 4, is_long() ? 60 : 6,
+  expect_found({"--parallel.shard=optimizer", "--parallel.shard_ranks=2"}, 4, is_long() ? 60 : 14,
                [](int rank) {
                  return rank % 2 == 0 ? Ranks{0, 2} : Ranks{1, 3};
                });

@@ -146,6 +146,22 @@ TEST(DigestLines, AMajorityExplainsTiesAndAPairALargerTie) {
   EXPECT_EQ(find_disagreement(d, in)->copies, 2);
 }
 
+TEST(DigestLines, AMomentNamesTheRankWhoseMatrixItChanged) {
+  // Ranks 0 and 2, 1 and 3 hold copies of a shard. A moment of rank 3 changed, and Muon took it to rank 2.
+  StepDigests d = holding({1, 1, 7, 7});
+  for (auto& kinds : d.copies) kinds[static_cast<size_t>(CopyKind::common)] = 1;
+  auto in = groups({0, 1, 0, 1});
+  in[static_cast<size_t>(CopyKind::weights)] = {0, 0, 0, 0};
+  EXPECT_EQ(find_disagreement(d, in)->ranks, (Ranks{0, 1, 2, 3}));
+  d.moments = {{1, 0}, {2, 0}, {1, 0}, {9, 0}};
+  EXPECT_EQ(find_disagreement(d, in)->ranks, (Ranks{1, 3}));
+  EXPECT_EQ(find_disagreement(d, in)->copies, 2);
+  d.moments = {{0, 1}, {0, 2}, {0, 9}, {0, 2}};
+  EXPECT_EQ(find_disagreement(d, in)->ranks, (Ranks{0, 2})) << "of experts";
+  d.moments = {{1, 0}, {2, 0}, {1, 0}, {2, 0}};
+  EXPECT_EQ(find_disagreement(d, in)->ranks, (Ranks{0, 1, 2, 3})) << "no moment differs";
+}
+
 TEST(DigestLines, SharesThatOthersMakeNameTheirMaker) {
   using Shares = std::vector<ShareDigest>;
   const Shares two{{0, 0, 7}, {1, 1, 8}, {0, 1, 8}, {1, 0, 7}};
