@@ -122,6 +122,7 @@ struct RlLengthConfig {
   double reward = 0;
   int64_t ramp = 0;
   int64_t tolerance = 0;
+  int64_t longest = 0;
   double accuracy_tolerance = 0.05;
   int64_t overlong = 0;
   template <class Visitor>
@@ -131,6 +132,8 @@ struct RlLengthConfig {
     v("ramp", ramp, "steps over which the coefficient grows from a tenth to its value",
       up_to(bounds::kSteps));
     v("tolerance", tolerance, "tokens above the shortest correct reply that cost nothing",
+      up_to(bounds::kSequence));
+    v("longest", longest, "tokens of a reply that loses the whole half of the bonus; 0: max_tokens",
       up_to(bounds::kSequence));
     v("accuracy_tolerance", accuracy_tolerance,
       "no bonus where the group's pass rate is this much below its environment's best", up_to(1));
@@ -282,6 +285,8 @@ struct RlConfig {
     if (aggregation.share > 0 && aggregation.tail > candidate_budget())
       e.add("aggregation.tail", "must be at most the {} tokens that a candidate may think, found {}",
             candidate_budget(), aggregation.tail);
+    if (length.longest > max_tokens)
+      e.add("length.longest", "must be at most max_tokens = {}, found {}", max_tokens, length.longest);
     if (length.overlong >= max_tokens)
       e.add("length.overlong", "must be below max_tokens = {}, found {}", max_tokens, length.overlong);
   }

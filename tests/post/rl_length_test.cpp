@@ -1,7 +1,11 @@
-// The bonus for length in a run: how many groups of a batch get one.
+// The bonus for length in a run: how many groups of a batch get one, and the length of the smallest.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "post/register.h"
+#include "post/rl/rollout.h"
 #include "report/metrics.h"
 #include "support/rl_run.h"
 #include "support/support.h"
@@ -9,15 +13,24 @@
 
 namespace ingot::test::rl_length_test {
 
-/// Three steps with these settings of [phases.rl]: the mean of rl/bonus_groups, -1 where there is none.
-double bonus_groups(const std::string& settings) {
+/// Three steps with these settings of [phases.rl], in `folder`/run; `reasons`: replies think before they
+/// answer.
+void train(const TempDir& folder, const std::string& settings, bool reasons = false) {
   register_post();
   register_rl_environments();
-  const TempDir folder;
-  write_rl_rows(folder.path());
+  write_rl_rows(folder.path(), reasons);
+  std::vector<std::string> options;
+  if (reasons) options = {"--phases.1.rl.thinking=on", "--phases.1.rl.max_tokens=24"};
   write_text(folder / "recipe.toml", rl_recipe(folder.path(), "run", 3, settings));
-  Trainer trainer(real_file_system(), load_recipe(folder / "recipe.toml", {}), StartMode::resume_or_start);
+  Trainer trainer(real_file_system(), load_recipe(folder / "recipe.toml", options),
+                  StartMode::resume_or_start);
   EXPECT_TRUE(trainer.run().finished);
+}
+
+/// The mean of their rl/bonus_groups, -1 where there is none.
+double bonus_groups(const std::string& settings) {
+  const TempDir folder;
+  train(folder, settings);
   double sum = 0, steps = 0;
   for (const MetricRow& row : read_metrics(real_file_system(), folder / "run/metrics.jsonl"))
     if (const double* share = row.scalar("rl/bonus_groups")) sum += *share, ++steps;
@@ -34,6 +47,46 @@ TEST(RlLength, ABatchSaysHowManyOfItsGroupsGetABonus) {
   EXPECT_LT(strict, all);
   EXPECT_GT(all, 0.4);
   EXPECT_LE(all, 1);
+}
+
+/// How much of half the coefficient times the pass rate a right reply got, by tokens above the shortest.
+std::map<int64_t, std::set<double>> shares_by_excess(const std::string& settings) {
+  const TempDir folder;
+  train(folder, "[phases.rl.length]\nreward = 1\naccuracy_tolerance = 1.0\n" + settings, true);
+  std::map<std::pair<int64_t, int64_t>, std::vector<RolloutLine>> groups;
+  FileSystem& fs = real_file_system();
+  const std::string file = folder / "run/rollouts.jsonl";
+  for (const int64_t step : rollout_steps(fs, file))
+    for (RolloutLine& line : read_rollouts(fs, file, step))
+      if (line.reward == 1) groups[{line.step, line.group}].push_back(std::move(line));
+  std::map<int64_t, std::set<double>> shares;
+  for (const auto& [group, right] : groups) {
+    size_t shortest = right[0].tokens.size();
+    for (const RolloutLine& line : right) shortest = std::min(shortest, line.tokens.size());
+    const double half = 0.5 * static_cast<double>(right.size()) / 8;
+    for (const RolloutLine& line : right)
+      if (right.size() > 1)
+        shares[std::ssize(line.tokens) - static_cast<int64_t>(shortest)].insert(line.bonus / half);
+  }
+  return shares;
+}
+
+TEST(RlLength, TheLongestIsWhereTheBonusEnds) {
+  for (const int64_t longest : {0, 1, 24}) {
+    const auto shares = shares_by_excess(fmt::format("longest = {}\n", longest));
+    ASSERT_TRUE(shares.contains(0));
+    ASSERT_GT(shares.size(), 1U) << "all right replies are of one length";
+    for (const auto& [excess, of] : shares) {
+      if (excess == 0) {
+        EXPECT_EQ(of, std::set<double>{1});
+      } else if (longest == 1) {
+        EXPECT_EQ(of, std::set<double>{-1}) << excess;
+      } else {
+        EXPECT_GT(*of.rbegin(), -1) << excess;
+      }
+    }
+  }
+  EXPECT_THROW(bonus_groups("[phases.rl.length]\nlongest = 7\n"), Error) << "of 6 tokens at most";
 }
 
 }  // namespace ingot::test::rl_length_test

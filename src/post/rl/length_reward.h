@@ -15,7 +15,7 @@ namespace ingot {
 ///              else 0
 struct LengthReward {
   double coefficient = 0;
-  int64_t longest = 0;    ///< length of the smallest bonus: the most tokens of a reply
+  int64_t longest = 0;    ///< length of the smallest bonus; where the shortest is no shorter, all above it
   int64_t tolerance = 0;  ///< tokens above the shortest that cost nothing
   double accuracy_tolerance = 0.05;
 };

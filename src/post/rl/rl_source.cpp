@@ -158,7 +158,7 @@ void RlSource::add_bonuses(RolloutGroup& group, int64_t step) const {
   LengthReward rule;
   rule.coefficient =
       l.ramp == 0 ? l.reward : l.reward * std::min(1.0, 0.1 + 0.9 * done / static_cast<double>(l.ramp));
-  rule.longest = config().max_tokens, rule.tolerance = l.tolerance;
+  rule.longest = l.longest > 0 ? l.longest : config().max_tokens, rule.tolerance = l.tolerance;
   rule.accuracy_tolerance = l.accuracy_tolerance;
   std::vector<int64_t> lengths;
   for (const Rollout& r : group.rollouts)
