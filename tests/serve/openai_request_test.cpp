@@ -208,6 +208,26 @@ TEST(OpenaiRequest, ChatFieldsAreRefusedByName) {
         << messages;
 }
 
+/// Requests that made other servers write beyond their memory, or end.
+TEST(OpenaiRequest, InputsThatBrokeOtherServers) {
+  struct Case {
+    const char *fields, *name;
+  };
+  for (const Case& c : {Case{R"("n_discard":-1)", "n_discard"},                  // CVE-2026-21869
+                        {R"("prompt_embeds":"gAJjdG9yY2g=")", "prompt_embeds"},  // CVE-2025-62164
+                        {R"("guided_regex":"[")", "guided_regex"},               // CVE-2025-48943
+                        {R"("guided_json":{"type":"{"})", "guided_json"},        // CVE-2025-48942
+                        {R"("grammar":"root ::= root")", "grammar"}}) {          // llama.cpp's issue 22234
+    const std::string found = completion(R"({"prompt":"x",)" + std::string(c.fields) + "}");
+    EXPECT_NE(found.find("'" + std::string(c.name) + "' is no field"), std::string::npos) << found;
+  }
+  // CVE-2025-48944: no schema of a tool is compiled; the model reads it as it is.
+  const ChatRequest r = read_chat(parse_body(
+      R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f",
+          "parameters":{"type":"object","properties":{"a":{"type":"str\"ing","pattern":"(["}}}}}]})"));
+  EXPECT_NE(r.conversation.tools.find(R"("pattern":"([")"), std::string::npos) << r.conversation.tools;
+}
+
 TEST(OpenaiRequest, TokensAreRead) {
   EXPECT_EQ(read_tokenize(parse_body(R"({"prompt":"a","add_special_tokens":false})")).prompt, "a");
   EXPECT_EQ(read_tokenize(parse_body(R"({"messages":[{"role":"user","content":"x"}]})"))

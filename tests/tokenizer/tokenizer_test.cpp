@@ -461,6 +461,14 @@ TEST(TokenizerTrain, ReportsProgress) {
   EXPECT_EQ(seen.back(), 500);
 }
 
+TEST(Tokenizer, ATokenOfAByteIsTwoHexadecimalDigits) {
+  EXPECT_EQ(fallback_byte("<0x00>"), 0);
+  EXPECT_EQ(fallback_byte("<0xFF>"), 255);
+  // The second wrote before llama.cpp's table of bytes (its pull request 25969), the third ended the program.
+  for (const char* other : {"<0xff>", "<0x-1>", "<0xZZ>", "<0x+1>", "<0x 1>", "<0x100>", "<0x1>", "0x00", ""})
+    EXPECT_EQ(fallback_byte(other), -1) << other;
+}
+
 TEST(Tokenizer, SpecialTokensCountInTheirRangesOnly) {
   const Tokenizer tokenizer = train("gpt2");
   const int32_t end = *tokenizer.special_id("<|im_end|>");
