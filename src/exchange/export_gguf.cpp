@@ -61,10 +61,11 @@ ExportReport export_gguf(FileSystem& fs, const StoredModel& m, const std::string
   if (fs.exists(out))
     throw Error(fmt::format("'{}' exists already", out), "choose another file, or delete this one");
   ExportReport report;
-  const std::string arch = report.family = gguf_architecture(m.config);
+  const GgufArchitecture& arch = gguf_architecture(m.config);
+  report.family = arch.name;
   const Decoder decoder(m.config);
   GgufWriter w;
-  w.add("general.architecture", arch);
+  w.add("general.architecture", report.family);
   w.add("general.type", std::string("model"));
   w.add("general.name",
         options.name.empty() ? m.folder.substr(m.folder.find_last_of('/') + 1) : options.name);

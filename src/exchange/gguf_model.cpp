@@ -8,26 +8,46 @@
 namespace ingot {
 namespace {
 
-constexpr std::pair<const char*, const char*> kArchitectures[] = {{"deepseek_v3", "deepseek2"},
-                                                                  {"dots1", "dots1"},
-                                                                  {"gemma", "gemma"},
-                                                                  {"gemma2", "gemma2"},
-                                                                  {"gemma3_text", "gemma3"},
-                                                                  {"gpt2", "gpt2"},
-                                                                  {"granite", "granite"},
-                                                                  {"llama", "llama"},
-                                                                  {"mistral", "llama"},
-                                                                  {"mixtral", "llama"},
-                                                                  {"olmo2", "olmo2"},
-                                                                  {"olmo3", "olmo2"},
-                                                                  {"phi3", "phi3"},
-                                                                  {"qwen2", "qwen2"},
-                                                                  {"qwen3", "qwen3"},
-                                                                  {"qwen3_moe", "qwen3moe"},
-                                                                  {"smollm3", "smollm3"}};
+using Architecture = GgufArchitecture;
 
-bool is_one_of(const std::string& arch, std::initializer_list<const char*> names) {
-  return std::find(names.begin(), names.end(), arch) != names.end();
+constexpr Architecture kGpt2 = {.name = "gpt2", .attention_bias = true, .mlp_bias = true};
+constexpr Architecture kGranite = {.name = "granite",
+                                   .attention_bias = true,
+                                   .mlp_bias = true,
+                                   .llama3_rotation = true,
+                                   .rotates_neighbours = true};
+constexpr Architecture kLlama = {.name = "llama",
+                                 .attention_bias = true,
+                                 .mlp_bias = true,
+                                 .llama3_rotation = true,
+                                 .rotates_neighbours = true};
+constexpr Architecture kOlmo2 = {
+    .name = "olmo2", .fixed_head_width = true, .ties = false, .sliding_period = 4};
+constexpr Architecture kPhi3 = {.name = "phi3", .fixed_head_width = true, .fused = true};
+constexpr Architecture kQwen2 = {.name = "qwen2", .attention_bias = true, .fixed_head_width = true};
+
+constexpr std::pair<std::string_view, Architecture> kFamilies[] = {
+    {"deepseek_v3", {.name = "deepseek2"}},
+    {"dots1", {.name = "dots1", .ties = false}},
+    {"gemma", {.name = "gemma"}},
+    {"gemma2", {.name = "gemma2", .sliding_period = 2}},
+    {"gemma3_text", {.name = "gemma3", .sliding_period = 6}},
+    {"gpt2", kGpt2},
+    {"granite", kGranite},
+    {"llama", kLlama},
+    {"mistral", kLlama},
+    {"mixtral", kLlama},
+    {"olmo2", kOlmo2},
+    {"olmo3", kOlmo2},
+    {"phi3", kPhi3},
+    {"qwen2", kQwen2},
+    {"qwen3", {.name = "qwen3"}},
+    {"qwen3_moe", {.name = "qwen3moe"}},
+    {"smollm3", {.name = "smollm3", .rotates_neighbours = true}}};
+
+/// A key of the architecture.
+std::string key_of(const Architecture& arch, std::string_view name) {
+  return fmt::format("{}.{}", arch.name, name);
 }
 
 /// Whether exactly the layers 3, 7, 11, ... have no rotation.
@@ -39,13 +59,13 @@ bool every_fourth_has_no_rotation(const ModelConfig& m) {
 
 using Refuse = std::function<void(bool, const char*)>;
 
-void refuse_rotations(const ModelConfig& m, const std::string& arch, const Refuse& refuse) {
+void refuse_rotations(const ModelConfig& m, const Architecture& arch, const Refuse& refuse) {
   const RopeScalingConfig& s = m.rope_scaling;
-  const bool yarn = s.kind == RopeScalingKind::yarn, deepseek = arch == "deepseek2";
-  refuse(arch == "smollm3" && !every_fourth_has_no_rotation(m),
+  const bool yarn = s.kind == RopeScalingKind::yarn, deepseek = arch.name == "deepseek2";
+  refuse(arch.name == "smollm3" && !every_fourth_has_no_rotation(m),
          "there exactly every fourth layer has no rotation (rope_pattern = \"RRRN\"); here the pattern is "
          "another one");
-  refuse(s.kind == RopeScalingKind::llama3 && !is_one_of(arch, {"llama", "granite"}),
+  refuse(s.kind == RopeScalingKind::llama3 && !arch.llama3_rotation,
          "its rotation is scaled as Llama 3's, which only archs llama and granite know");
   refuse(s.kind == RopeScalingKind::linear && deepseek,
          "its rotation is scaled linearly, which changes arch deepseek2's attention scale");
@@ -55,27 +75,23 @@ void refuse_rotations(const ModelConfig& m, const std::string& arch, const Refus
   refuse(yarn && s.mscale_all_dim != 0 && !deepseek, "YaRN's mscale_all_dim is known to arch deepseek2 only");
 }
 
-/// Architectures in which some layers slide, every n-th sees all unless the file lists the layers.
-int64_t sliding_period(const std::string& arch) {
-  return arch == "gemma2" ? 2 : arch == "gemma3" ? 6 : arch == "olmo2" ? 4 : 0;
-}
-
-void refuse_windows(const ModelConfig& m, const std::string& arch, const Refuse& refuse) {
-  refuse(m.window > 0 && sliding_period(arch) == 0, "it has a sliding window");
+void refuse_windows(const ModelConfig& m, const Architecture& arch, const Refuse& refuse) {
+  refuse(m.window > 0 && arch.sliding_period == 0, "it has a sliding window");
   if (m.window == 0) return;
-  refuse(arch == "gemma3" && !m.window_rope_scaling && m.rope_scaling.kind == RopeScalingKind::yarn,
+  refuse(arch.name == "gemma3" && !m.window_rope_scaling && m.rope_scaling.kind == RopeScalingKind::yarn,
          "there YaRN's factor reaches the layers that slide");
-  refuse(arch == "olmo2" && m.window_rope_theta != m.rope_theta,
+  refuse(arch.name == "olmo2" && m.window_rope_theta != m.rope_theta,
          "there layers that slide rotate with the base of the others (window_rope_theta = rope_theta)");
 }
 
 /// What the Gemma architectures fix.
-void refuse_gemma(const ModelConfig& m, const std::string& arch, const Refuse& refuse) {
-  if (!arch.starts_with("gemma")) return;
-  refuse(!m.tied && arch != "gemma3", "there the head is the embedding (tied = true)");
-  refuse(arch == "gemma2" && (m.logit_softcap == 0 || m.head_cap.kind == HeadCapKind::none),
+void refuse_gemma(const ModelConfig& m, const Architecture& arch, const Refuse& refuse) {
+  if (!arch.name.starts_with("gemma")) return;
+  refuse(!m.tied && arch.name != "gemma3", "there the head is the embedding (tied = true)");
+  refuse(arch.name == "gemma2" && (m.logit_softcap == 0 || m.head_cap.kind == HeadCapKind::none),
          "there the logits of attention and of the output have caps (logit_softcap, head_cap)");
-  const bool by_width = (arch == "gemma2" && m.layers == 46) || (arch == "gemma3" && m.layers == 62);
+  const bool by_width =
+      (arch.name == "gemma2" && m.layers == 46) || (arch.name == "gemma3" && m.layers == 62);
   const double scale = 1 / std::sqrt(static_cast<double>(by_width ? m.width / m.heads : m.key_width()));
   refuse(
       std::abs(m.attention_scale_of() / scale - 1) > 1e-6,
@@ -86,13 +102,13 @@ void refuse_gemma(const ModelConfig& m, const std::string& arch, const Refuse& r
 /// YaRN multiplies the rotated part of queries and keys by R, and all of q . k by S. llama.cpp computes R as
 /// (0.1 ln(factor) + 1) attn_factor. Its architecture deepseek2 also multiplies q . k by R^2 L^2 / sqrt(k),
 /// where L = 1 + ln(factor) yarn_log_multiplier; without that key L is 1, and R is as for the others.
-void add_yarn_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
+void add_yarn_keys(GgufWriter& w, const ModelConfig& m, const Architecture& arch) {
   double r = 1;  // of a layer that is scaled: those that slide need not be
   for (int64_t l = 0; l < m.layers; ++l)
     if (m.rotary_of(l).kind == RotaryKind::yarn) r = m.rotary_of(l).magnitude;
   const double growth = m.rope_scaling.yarn_magnitude(1);
   double attn_factor = r / growth, multiplier = 0;
-  if (arch == "deepseek2") {
+  if (arch.name == "deepseek2") {
     const double s = m.attention_scale_of() * std::sqrt(static_cast<double>(m.key_width()));
     multiplier = (std::sqrt(s) / r - 1) / std::log(m.rope_scaling.factor);
     if (std::abs(multiplier) < 1e-9)
@@ -100,11 +116,12 @@ void add_yarn_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch)
     else
       attn_factor = r;
   }
-  w.add(arch + ".rope.scaling.original_context_length",
+  w.add(key_of(arch, "rope.scaling.original_context_length"),
         static_cast<uint32_t>(m.rope_scaling.original_context));
   if (std::abs(attn_factor - 1) > 1e-9)
-    w.add(arch + ".rope.scaling.attn_factor", static_cast<float>(attn_factor));
-  if (multiplier != 0) w.add(arch + ".rope.scaling.yarn_log_multiplier", static_cast<float>(multiplier));
+    w.add(key_of(arch, "rope.scaling.attn_factor"), static_cast<float>(attn_factor));
+  if (multiplier != 0)
+    w.add(key_of(arch, "rope.scaling.yarn_log_multiplier"), static_cast<float>(multiplier));
 }
 
 uint32_t u32(int64_t n) {
@@ -113,24 +130,23 @@ uint32_t u32(int64_t n) {
 
 /// Architecture gemma2 slides with a window of its own unless the file has one; one as long as the context
 /// hides nothing.
-void add_window_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
-  if (m.window == 0 && arch != "gemma2") return;
-  w.add(arch + ".attention.sliding_window", u32(m.window > 0 ? m.window : m.context));
+void add_window_keys(GgufWriter& w, const ModelConfig& m, const Architecture& arch) {
+  if (m.window == 0 && arch.name != "gemma2") return;
+  w.add(key_of(arch, "attention.sliding_window"), u32(m.window > 0 ? m.window : m.context));
   if (m.window == 0) return;
-  w.add(arch + ".rope.freq_base_swa",
+  w.add(key_of(arch, "rope.freq_base_swa"),
         static_cast<float>(m.window_rope_theta != 0 ? m.window_rope_theta : m.rope_theta));
   std::vector<bool> slides;
   bool usual = true;
   for (int64_t l = 0; l < m.layers; ++l) {
     slides.push_back(m.window_of(l) > 0);
-    const int64_t period = sliding_period(arch);
-    usual &= slides.back() == (l % period != period - 1);
+    usual &= slides.back() == (l % arch.sliding_period != arch.sliding_period - 1);
   }
-  if (!usual) w.add_flags(arch + ".attention.sliding_window_pattern", slides);
+  if (!usual) w.add_flags(key_of(arch, "attention.sliding_window_pattern"), slides);
 }
 
-void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
-  const auto key = [&](const char* name) { return arch + "." + name; };
+void add_attention_keys(GgufWriter& w, const ModelConfig& m, const Architecture& arch) {
+  const auto key = [&](const char* name) { return key_of(arch, name); };
   if (m.is_mla()) {  // one key head: the latent and the rotated part
     w.add(key("attention.head_count_kv"), uint32_t{1});
     w.add(key("attention.key_length"), u32(m.mla.kv_rank + m.mla.rope_width));
@@ -146,7 +162,7 @@ void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& 
   }
   w.add(key("rope.dimension_count"), u32(m.is_mla() ? m.mla.rope_width : m.rotary_dims()));
   w.add(key("rope.freq_base"), static_cast<float>(m.rope_theta));
-  if (sliding_period(arch) != 0) add_window_keys(w, m, arch);
+  if (arch.sliding_period != 0) add_window_keys(w, m, arch);
   const RopeScalingKind kind = m.rope_scaling.kind;
   if (kind != RopeScalingKind::linear && kind != RopeScalingKind::yarn) return;
   w.add(key("rope.scaling.type"), std::string(name_of(kind)));
@@ -156,9 +172,9 @@ void add_attention_keys(GgufWriter& w, const ModelConfig& m, const std::string& 
 
 /// Adds the keys of sigmoid scores, selection biases, shared experts and leading dense layers. Architecture
 /// deepseek2 needs them for dense models too.
-void add_sigmoid_expert_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
+void add_sigmoid_expert_keys(GgufWriter& w, const ModelConfig& m, const Architecture& arch) {
   constexpr uint32_t kSigmoid = 2;
-  const auto key = [&](const char* name) { return arch + "." + name; };
+  const auto key = [&](const char* name) { return key_of(arch, name); };
   const bool dense = m.moe.experts == 0;
   w.add(key("leading_dense_block_count"), u32(dense ? m.layers : m.moe.first_dense));
   w.add(key("expert_feed_forward_length"), u32(dense ? m.mlp_hidden() : m.moe.hidden));
@@ -174,21 +190,20 @@ void add_sigmoid_expert_keys(GgufWriter& w, const ModelConfig& m, const std::str
 
 }  // namespace
 
-std::string gguf_architecture(const ModelConfig& m) {
+const GgufArchitecture& gguf_architecture(const ModelConfig& m) {
   const HuggingfaceLayout layout = huggingface_layout(m);
   huggingface_config(m, layout, {});  // refuses what the family itself cannot express
   const std::string& f = layout.family;
-  const auto found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
-                                  [&](const auto& a) { return f == a.first; });
-  if (found == std::end(kArchitectures)) {
+  const auto found =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const auto& a) { return f == a.first; });
+  if (found == std::end(kFamilies)) {
     std::string known;
-    for (const auto& [family, arch] : kArchitectures)
-      known += (known.empty() ? "" : ", ") + std::string(family);
+    for (const auto& [family, arch] : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family);
     throw Error(f == "zaya" ? "llama.cpp has no architecture for the family zaya"
                             : fmt::format("GGUF export knows no model of family {}", f),
                 "families: " + known);
   }
-  const std::string arch = found->second;
+  const Architecture& arch = found->second;
   const Refuse refuse = [&](bool bad, const char* what) {
     if (bad)
       throw Error(fmt::format("llama.cpp would compute this {} model differently: {}", f, what),
@@ -196,12 +211,11 @@ std::string gguf_architecture(const ModelConfig& m) {
   };
   refuse(m.moe.experts > 0 && !m.moe.normalize && m.moe.score != RouteScore::sigmoid,
          "its expert weights are not divided by their sum");
-  refuse(m.attention_bias && !is_one_of(arch, {"gpt2", "llama", "granite", "qwen2"}),
-         "it has biases in attention");
-  refuse(m.mlp_bias && !is_one_of(arch, {"gpt2", "llama", "granite"}), "it has biases in its MLP");
-  refuse(is_one_of(arch, {"olmo2", "phi3", "qwen2"}) && m.heads * m.key_width() != m.width,
+  refuse(m.attention_bias && !arch.attention_bias, "it has biases in attention");
+  refuse(m.mlp_bias && !arch.mlp_bias, "it has biases in its MLP");
+  refuse(arch.fixed_head_width && m.heads * m.key_width() != m.width,
          "there all heads together are as wide as the model (head_width = width / heads)");
-  refuse(arch == "dots1" && m.kv_heads != m.heads,
+  refuse(arch.name == "dots1" && m.kv_heads != m.heads,
          "there every query head has its own key head (kv_heads = heads)");
   if (m.is_mla()) {
     refuse(m.mla.norm_eps != m.norm_eps,
@@ -216,9 +230,9 @@ std::string gguf_architecture(const ModelConfig& m) {
   return arch;
 }
 
-void add_gguf_model_keys(GgufWriter& w, const ModelConfig& m, const std::string& arch) {
-  const auto key = [&](const char* name) { return arch + "." + name; };
-  const bool gpt2 = arch == "gpt2", mixtral = arch == "llama" && m.moe.experts > 0;
+void add_gguf_model_keys(GgufWriter& w, const ModelConfig& m, const Architecture& arch) {
+  const auto key = [&](const char* name) { return key_of(arch, name); };
+  const bool gpt2 = arch.name == "gpt2", mixtral = arch.name == "llama" && m.moe.experts > 0;
   w.add(key("context_length"), u32(m.context));
   w.add(key("embedding_length"), u32(m.width));
   w.add(key("block_count"), u32(m.layers));
@@ -229,7 +243,7 @@ void add_gguf_model_keys(GgufWriter& w, const ModelConfig& m, const std::string&
         static_cast<float>(m.norm_eps));
   if (gpt2) return;
   add_attention_keys(w, m, arch);
-  if (arch == "granite") {
+  if (arch.name == "granite") {
     w.add(key("embedding_scale"), static_cast<float>(m.embedding_scale));
     w.add(key("residual_scale"), static_cast<float>(m.sublayer_scale));
     w.add(key("attention.scale"), static_cast<float>(m.attention_scale_of()));
@@ -242,8 +256,8 @@ void add_gguf_model_keys(GgufWriter& w, const ModelConfig& m, const std::string&
     w.add(key("expert_count"), u32(m.moe.experts));
     w.add(key("expert_used_count"), u32(m.moe.top_k));
   }
-  if (arch == "qwen3moe") w.add(key("expert_feed_forward_length"), u32(m.moe.hidden));
-  if (arch == "dots1" || arch == "deepseek2") add_sigmoid_expert_keys(w, m, arch);
+  if (arch.name == "qwen3moe") w.add(key("expert_feed_forward_length"), u32(m.moe.hidden));
+  if (arch.name == "dots1" || arch.name == "deepseek2") add_sigmoid_expert_keys(w, m, arch);
 }
 
 }  // namespace ingot

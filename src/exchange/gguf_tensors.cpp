@@ -1,9 +1,6 @@
 // See gguf_model.h: the tensors of the file.
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-
 #include "exchange/gguf_model.h"
+#include "ops/sequence/rotary.h"
 
 namespace ingot {
 namespace {
@@ -34,8 +31,8 @@ class Items {
     if (s.rank() == 1) return add(name, ours, {count}, {1}, begin);
     add(name, ours, {count, s[1]}, {s[1], 1}, begin * s[1]);
   }
-  /// Adds the rows of `heads` heads of width `k` in the order 0, k/2, 1, k/2 + 1, ...: architecture llama
-  /// rotates neighbours.
+  /// Adds the rows of `heads` heads of width `k` in the order 0, k/2, 1, k/2 + 1, ...: some
+  /// architectures rotate neighbours.
   void interleaved_rows(const std::string& name, const std::string& ours, int64_t begin, int64_t heads,
                         int64_t k) {
     const Shape& s = shape_of(ours);
@@ -101,19 +98,18 @@ void gpt2_items(const ModelConfig& m, Items& n) {
   n.whole("output_norm.bias", "final_norm.bias");
 }
 
-void grouped_attention_items(const ModelConfig& m, Items& n, int64_t l, const std::string& arch) {
+void grouped_attention_items(const ModelConfig& m, Items& n, int64_t l, const GgufArchitecture& arch) {
   const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l) + "attention.";
   const int64_t k = m.key_width(), q = m.heads * k, kv = m.kv_heads * k;
-  const bool interleaved = arch == "llama" || arch == "smollm3" || arch == "granite";
   for (const char* part : {".weight", ".bias"}) {
     if (part[1] == 'b' && !m.attention_bias) continue;
     const std::string qkv = o + "qkv" + part;
     if (part[1] == 'w' || m.attention_out_bias) n.whole(e + "attn_output" + part, o + "out" + part);
-    if (arch == "phi3") {
+    if (arch.fused) {
       n.whole(e + "attn_qkv" + part, qkv);
       continue;
     }
-    if (interleaved) {
+    if (arch.rotates_neighbours) {
       n.interleaved_rows(e + "attn_q" + part, qkv, 0, m.heads, k);
       n.interleaved_rows(e + "attn_k" + part, qkv, q, m.kv_heads, k);
     } else {
@@ -167,26 +163,25 @@ void expert_items(const ModelConfig& m, Items& n, int64_t l) {
   n.whole(e + "ffn_down_shexp.weight", o + "shared.down.weight");
 }
 
-/// The frequency scaling of Llama 3 as divisors of the frequencies.
+/// The frequency scaling of Llama 3 as divisors of the plain frequencies.
 std::vector<float> frequency_divisors(const ModelConfig& m) {
-  const RopeScalingConfig& s = m.rope_scaling;
-  const double original = static_cast<double>(s.original_context), k = static_cast<double>(m.key_width());
+  const RotaryRule scaled = m.rotary_of(0);
+  RotaryRule plain = scaled;
+  plain.kind = RotaryKind::plain;
+  std::vector<double> f(static_cast<size_t>(scaled.dims / 2)), g(f.size());
+  rotary_frequencies(plain, f.data());
+  rotary_frequencies(scaled, g.data());
   std::vector<float> divisors;
-  for (int64_t i = 0; i < m.key_width() / 2; ++i) {
-    const double length = 2 * std::numbers::pi * std::pow(m.rope_theta, 2 * static_cast<double>(i) / k);
-    const double smooth = std::clamp(
-        (original / length - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
-    divisors.push_back(static_cast<float>(1 / ((1 - smooth) / s.factor + smooth)));
-  }
+  for (size_t i = 0; i < f.size(); ++i) divisors.push_back(static_cast<float>(f[i] / g[i]));
   return divisors;
 }
 
-void mlp_items(const ModelConfig& m, Items& n, int64_t l, const std::string& arch) {
+void mlp_items(const ModelConfig& m, Items& n, int64_t l, const GgufArchitecture& arch) {
   const std::string e = fmt::format("blk.{}.", l), o = layer_prefix(l) + "mlp.";
   for (const char* part : {".weight", ".bias"}) {
     if (part[1] == 'b' && !m.mlp_bias) continue;
     n.whole(e + "ffn_down" + part, o + "down" + part);
-    if (arch == "phi3") {
+    if (arch.fused) {
       n.whole(e + "ffn_up" + part, o + "gate_up" + part);
       continue;
     }
@@ -207,7 +202,7 @@ void norm_items(const ModelConfig& m, Items& n, int64_t l) {
   }
 }
 
-void llama_items(const ModelConfig& m, Items& n, const std::string& arch) {
+void llama_items(const ModelConfig& m, Items& n, const GgufArchitecture& arch) {
   n.whole("token_embd.weight", "embed.weight");
   if (m.rope_scaling.kind == RopeScalingKind::llama3) n.values("rope_freqs.weight", frequency_divisors(m));
   for (int64_t l = 0; l < m.layers; ++l) {
@@ -224,15 +219,15 @@ void llama_items(const ModelConfig& m, Items& n, const std::string& arch) {
   n.norm("output_norm", "final_norm");
   if (!m.tied)
     n.whole("output.weight", "lm_head.weight");
-  else if (arch == "dots1" || arch == "olmo2")
-    n.whole("output.weight", "embed.weight");  // llama.cpp cannot tie it to the embedding
+  else if (!arch.ties)
+    n.whole("output.weight", "embed.weight");
 }
 
 }  // namespace
 
-std::vector<GgufTensor> gguf_tensors(const Decoder& decoder, const std::string& arch) {
+std::vector<GgufTensor> gguf_tensors(const Decoder& decoder, const GgufArchitecture& arch) {
   Items items(decoder);
-  if (arch == "gpt2")
+  if (arch.name == "gpt2")
     gpt2_items(decoder.config(), items);
   else
     llama_items(decoder.config(), items, arch);

@@ -221,7 +221,7 @@ TEST_F(Gguf, SplitsLatentsAndTurnsTheirRotatedRows) {
   const ModelConfig m = fixture_model("deepseek_v3_yarn");  // rotated pairs are halves
   const Decoder decoder(m);
   std::map<std::string, std::vector<float>> got;
-  for (const GgufTensor& t : gguf_tensors(decoder, "deepseek2")) {
+  for (const GgufTensor& t : gguf_tensors(decoder, gguf_architecture(m))) {
     int64_t filled = 0;
     std::vector<float> values(static_cast<size_t>(t.shape.numel()));
     for (const ExternalTensor& part : t.parts) {
