@@ -68,7 +68,7 @@ struct OwnPairs : ::testing::Test {
            "[[phases]]\nname = \"prefer\"\nkind = \"own_preference\"\nsteps = 10\nsequence = 64\nlr = 1e-2\n"
            "schedule = \"constant\"\nwarmup = 0\n[phases.preference]\n[phases.own_pairs]\nproblems = "
            "40\nsamples = 6\npairs = 4\nmax_tokens = 6\n[[phases.own_pairs.environments]]\nname = "
-           "\"say_test\"\n[checkpoint]\nevery = 1\nkeep_last = 0\n[samples]\nprompts = []\n";
+           "\"say_test\"\n[checkpoint]\nevery = 25\nkeep_last = 0\n[samples]\nprompts = []\n";
     write_text(folder_ / (run + ".toml"), text);
     return load_recipe(folder_ / (run + ".toml"), more);
   }
