@@ -31,4 +31,16 @@ print_lanes() {
   for i in "${!lane_names[@]}"; do printf '  %-28s %5d s\n' "${lane_names[i]}" "${lane_seconds[i]}"; done
   printf '  %-28s %5d s\n' "total" $((SECONDS - lane_started))
 }
+
+# Tests wait for the disk at each checkpoint and record: where memory has the space, their folders are in it.
+folders_in_memory() {
+  local space available
+  space=$(df -BM --output=avail /dev/shm 2>/dev/null | tail -n 1) || true
+  available=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
+  space=${space//[!0-9]/}
+  [[ -z ${TMPDIR:-} && ${space:-0} -ge 8192 && $available -ge 12288 ]] || return 0
+  TMPDIR=$(mktemp -d /dev/shm/ingot-XXXXXX)
+  export TMPDIR
+  trap 'print_lanes; rm -rf -- "$TMPDIR"' EXIT
+}
 trap print_lanes EXIT
