@@ -32,13 +32,13 @@ print_lanes() {
   printf '  %-28s %5d s\n' "total" $((SECONDS - lane_started))
 }
 
-# Tests wait for the disk at each checkpoint and record: where memory has the space, their folders are in it.
+# Tests wait for the disk at each checkpoint and record: where memory has the space, their folders are in it, half a GiB.
 folders_in_memory() {
   local space available
   space=$(df -BM --output=avail /dev/shm 2>/dev/null | tail -n 1) || true
   available=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
   space=${space//[!0-9]/}
-  [[ -z ${TMPDIR:-} && ${space:-0} -ge 8192 && $available -ge 12288 ]] || return 0
+  [[ -z ${TMPDIR:-} && ${space:-0} -ge 4096 && $available -ge 8192 ]] || return 0
   TMPDIR=$(mktemp -d /dev/shm/ingot-XXXXXX)
   export TMPDIR
   trap 'print_lanes; rm -rf -- "$TMPDIR"' EXIT
