@@ -16,10 +16,9 @@ struct RouterInputs {
   Tensor bias;           ///< f32: selection bias of the experts, or of all classes (ops/route/route.h)
   Tensor load_E;         ///< f32: last step's load fractions (step-lagged balance loss)
   Tensor forced_ids_TK;  ///< i32: routes to replay
-  /// AuxScope::global, f32: choices of each expert in the earlier micro-batches of the step, on all ranks,
-  /// and how many tokens made them.
-  Tensor earlier_E;
-  int64_t earlier_tokens = 0;
+  /// AuxScope::global, f32 [E + 1]: choices of each expert in the earlier micro-batches of the step, on all
+  /// ranks, and how many micro-batches made them.
+  Tensor earlier_E1;
 };
 
 /// How tokens reach the ranks of their experts (nn/moe/dispatcher.h).

@@ -44,22 +44,18 @@ class CaptureEnd {
 
 bool MicroGraphs::take(const Model& model, const data::Batch& batch, const StepOptions& options,
                        Device& device) {
-  const MoeConfig& moe = model.config().moe;
-  const bool sums_choices = moe.experts > 0 && moe.aux_coefficient != 0 && moe.aux_scope == AuxScope::global;
   return device.captures_graphs() && options.sums != nullptr && options.head == HeadMode::gradient &&
-         options.objective->known_cotangent && !sums_choices && options.offload_store == nullptr &&
+         options.objective->known_cotangent && options.offload_store == nullptr &&
          options.observer == nullptr && !options.check_finite && batch.routes.empty() &&
          batch.allowed.empty() && model.config().custom_attention.empty();
 }
 
 MicroGraphs::MicroGraphs(const Model& model, GradientBuffer& gradients, Device& device, int64_t rows)
-    : model_(model),
-      gradients_(gradients),
-      device_(device),
-      places_(device, rows, model.config().mtp.depths) {}
+    : model_(model), gradients_(gradients), device_(device), places_(device, model, rows) {}
 
 void MicroGraphs::begin_step(const StepOptions& options) {
   ++steps_;
+  places_.begin_step();
   const ModelConfig& config = model_.config();
   const Key key{config.window,  config.rope_theta,  options.z_coefficient, options.objective->logit_scale,
                 options.policy, options.sums->loss, kernel_policy()};

@@ -22,8 +22,7 @@ class MicroGraphs {
  public:
   /// Whether the passes of a step ask the host nothing and hold nothing that a graph cannot: of one rank,
   /// with weights and sums on a device that captures graphs, an objective that knows its cotangents, no
-  /// observer, no routes that are given, no balance loss over micro-batches, nothing offloaded, and no
-  /// attention of a program's own.
+  /// observer, no routes that are given, nothing offloaded, and no attention of a program's own.
   static bool take(const Model& model, const data::Batch& batch, const StepOptions& options, Device& device);
 
   /// All must outlive this. `rows`: of a micro-batch.

@@ -17,6 +17,15 @@ constexpr int64_t kLine = 64;  ///< bytes between the beginnings of places
 constexpr int64_t kLineWords = kLine / kWord;
 constexpr int64_t kLeastCapacity = 16;
 
+/// RunningCounts::add()
+void add_counts(void* sums, const void* counts, size_t bytes) {
+  auto* const to = static_cast<float*>(sums);
+  const auto* const from = static_cast<const float*>(counts);
+  const size_t experts = bytes / sizeof(float);
+  for (size_t e = 0; e < experts; ++e) to[e] += from[e];
+  ++to[experts];
+}
+
 }  // namespace
 
 RouterSeeds router_seeds(const MoeConfig& moe, const StepTokens& step, int64_t rows) {
@@ -37,22 +46,68 @@ std::vector<float> known_cotangents(const ColumnSpans& columns, size_t tokens, d
   return d;
 }
 
-MicroPlaces::MicroPlaces(Device& device, int64_t rows, int64_t depths)
+MicroPlaces::MicroPlaces(Device& device, const Model& model, int64_t rows)
     : device_(device),
       rows_(rows),
-      depths_(depths),
+      depths_(model.config().mtp.depths),
       stride_(round_up(rows, kLineWords)),
-      seeds_((4 + 3 * depths) * stride_),
+      seeds_((4 + 3 * depths_) * stride_),
       documents_(seeds_ + kLineWords),
       most_documents_(most_documents(rows)),
       host_(static_cast<size_t>(documents_ + document_words(most_documents_))),
       inputs_(device.allocate(std::ssize(host_) * kWord)) {
   device_.name_memory(inputs_, std::ssize(host_) * kWord, "micro-batch", "inputs");
+  const RunningCounts counts(model);
+  for (const auto& [layer, counts_E1] : counts.layers()) {
+    choice_layers_.push_back(layer);
+    choice_words_ = std::ssize(counts_E1);
+  }
+  choice_bytes_ = std::ssize(choice_layers_) * round_up(choice_words_ * kWord, kLine);
+  if (choice_bytes_ == 0) return;
+  choices_ = device_.allocate(2 * choice_bytes_);
+  device_.name_memory(choices_, 2 * choice_bytes_, "micro-batch", "choices of experts");
 }
 
 MicroPlaces::~MicroPlaces() {
   device_.release(inputs_, std::ssize(host_) * kWord);
   if (results_ != nullptr) device_.release(results_, result_bytes_);
+  if (choices_ != nullptr) device_.release(choices_, 2 * choice_bytes_);
+}
+
+void MicroPlaces::begin_step() {
+  if (choices_ == nullptr) return;
+  device_.launch({{{choices_, choice_bytes_, true}}, [bytes = choice_bytes_](std::span<void* const> at) {
+                    std::memset(at[0], 0, static_cast<size_t>(bytes));
+                  }});
+}
+
+void MicroPlaces::begin_results() {
+  next_ = 0;
+  if (choices_ == nullptr) return;
+  void* const before = static_cast<std::byte*>(choices_) + choice_bytes_;
+  device_.launch({{{choices_, choice_bytes_, false}, {before, choice_bytes_, true}},
+                  [bytes = choice_bytes_](std::span<void* const> at) {
+                    std::memcpy(at[1], at[0], static_cast<size_t>(bytes));
+                  }});
+}
+
+int64_t MicroPlaces::choices_at(int64_t layer) const {
+  const auto found = std::find(choice_layers_.begin(), choice_layers_.end(), layer);
+  INGOT_CHECK(found != choice_layers_.end(), "layer {} has no place for choices", layer);
+  return (found - choice_layers_.begin()) * round_up(choice_words_ * kWord, kLine);
+}
+
+Tensor MicroPlaces::earlier_choices(int64_t layer) const {
+  if (choices_ == nullptr) return {};
+  return {static_cast<std::byte*>(choices_) + choice_bytes_ + choices_at(layer),
+          {choice_words_},
+          DType::f32,
+          device_.kind()};
+}
+
+void MicroPlaces::add_choices(int64_t layer, const Tensor& counts_E) {
+  INGOT_CHECK(counts_E.numel() == choice_words_ - 1, "choices {}", counts_E.meta.str());
+  copies_.push_back({counts_E, static_cast<std::byte*>(choices_) + choices_at(layer), true});
 }
 
 Tensor MicroPlaces::words_at(int64_t first, const Shape& shape, DType type) const {
@@ -124,21 +179,28 @@ void MicroPlaces::take(const MicroRead& read, std::span<const Tensor> values) {
     INGOT_CHECK(values[i].defined() == (result.bytes[i] >= 0) &&
                     (!values[i].defined() || values[i].bytes() == result.values[i].bytes()),
                 "{} is read in the place of {}", values[i].meta.str(), result.values[i].str());
-    if (values[i].defined() && values[i].bytes() > 0) copies_.push_back({values[i], result.bytes[i]});
+    if (values[i].defined() && values[i].bytes() > 0)
+      copies_.push_back({values[i], static_cast<std::byte*>(results_) + result.bytes[i], false});
   }
 }
 
 void MicroPlaces::launch_copies() {
+  const std::vector<Copy> copies = std::exchange(copies_, {});
+  if (copies.empty()) return;
   std::vector<KernelRange> ranges;
-  for (const auto& [from, to] : copies_) {
-    ranges.push_back({from.data, from.bytes(), false});
-    ranges.push_back({static_cast<std::byte*>(results_) + to, from.bytes(), true});
+  std::vector<std::pair<size_t, bool>> each;  // bytes, whether they are added
+  for (const Copy& copy : copies) {
+    const int64_t bytes = copy.from.bytes();
+    ranges.push_back({copy.from.data, bytes, false});
+    ranges.push_back({copy.to, copy.adds ? bytes + kWord : bytes, true});
+    each.emplace_back(static_cast<size_t>(bytes), copy.adds);
   }
-  std::vector<size_t> bytes;
-  for (const Copy& copy : std::exchange(copies_, {})) bytes.push_back(static_cast<size_t>(copy.from.bytes()));
-  if (bytes.empty()) return;
-  device_.launch({std::move(ranges), [bytes = std::move(bytes)](std::span<void* const> at) {
-                    for (size_t i = 0; i < bytes.size(); ++i) std::memcpy(at[2 * i + 1], at[2 * i], bytes[i]);
+  device_.launch({std::move(ranges), [each = std::move(each)](std::span<void* const> at) {
+                    for (size_t i = 0; i < each.size(); ++i) {
+                      const auto [bytes, adds] = each[i];
+                      adds ? add_counts(at[2 * i + 1], at[2 * i], bytes)
+                           : void(std::memcpy(at[2 * i + 1], at[2 * i], bytes));
+                    }
                   }});
 }
 

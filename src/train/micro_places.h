@@ -21,12 +21,14 @@ std::vector<float> known_cotangents(const ColumnSpans& columns, size_t tokens, d
 /// Not thread-safe.
 class MicroPlaces {
  public:
-  /// Of micro-batches of so many rows, predicted up to `depths` tokens further ahead than the next.
-  MicroPlaces(Device& device, int64_t rows, int64_t depths);
+  /// Of micro-batches of so many rows.
+  MicroPlaces(Device& device, const Model& model, int64_t rows);
   ~MicroPlaces();
   MicroPlaces(const MicroPlaces&) = delete;
   MicroPlaces& operator=(const MicroPlaces&) = delete;
 
+  /// The micro-batches that follow are those of a new step.
+  void begin_step();
   /// Copies a micro-batch there in the compute stream. Its sequences are whole, and its objective knows its
   /// cotangents.
   void put(const MicroBatch& batch, const RouterSeeds& seeds);
@@ -44,15 +46,19 @@ class MicroPlaces {
   Tensor z_seed() const { return seed_at(2); }
   /// The list of documents (ops/sequence/documents.h); undefined where there are more than it takes.
   Tensor documents() const;
+  /// RouterInputs::earlier_E1 of a layer; undefined where no balance loss sums over micro-batches.
+  Tensor earlier_choices(int64_t layer) const;
   /// Of documents, in the list that was put there: 16, or four times as many, ...; 0: they do not fit.
   int64_t document_capacity() const { return capacity_; }
 
-  /// The passes of a micro-batch begin.
-  void begin_results() { next_ = 0; }
+  /// The passes of a micro-batch begin: earlier_choices() are now those of all before it.
+  void begin_results();
   /// Takes the values of the micro-batch's next read, the same ones in each micro-batch: they are kept from
   /// launch_copies() on, in a place of their own. Before allocate_results() it notes which they are.
   void take(const MicroRead& read, std::span<const Tensor> values);
   void launch_copies();
+  /// Adds the micro-batch's choices of a layer to what later ones find, from launch_copies() on.
+  void add_choices(int64_t layer, const Tensor& counts_E);
   /// The passes of the micro-batch have been asked for.
   void end_results() const;
   /// Takes memory for what the first micro-batch has noted.
@@ -69,10 +75,13 @@ class MicroPlaces {
   };
   struct Copy {
     Tensor from;
-    int64_t to;
+    void* to;
+    bool adds;  ///< floats, and one to the float behind them
   };
   Tensor words_at(int64_t first, const Shape& shape, DType type) const;
   Tensor rows_at(int64_t column) const { return words_at(column * stride_, {rows_}, DType::i32); }
+  /// Where a layer's choices are in `choices_`, in bytes.
+  int64_t choices_at(int64_t layer) const;
   Tensor seed_at(int64_t which) const { return words_at(seeds_ + which, {1}, DType::f32); }
 
   Device& device_;
@@ -85,6 +94,11 @@ class MicroPlaces {
   std::vector<Copy> copies_;
   int64_t result_bytes_ = 0;
   void* results_ = nullptr;
+  // By layer the choices of the step so far, [E + 1]; behind all of them a copy as they were before the
+  // micro-batch, which its backward pass reads too.
+  std::vector<int64_t> choice_layers_;
+  int64_t choice_words_ = 0, choice_bytes_ = 0;  ///< of a layer, of all
+  void* choices_ = nullptr;
 };
 
 }  // namespace ingot

@@ -80,8 +80,7 @@ void MicroStats::add_metric(const std::string& name, int64_t layer, const Tensor
     for (const double r : values) stats->residual_square[layer] += 1 / (r * r) - model->config().norm_eps;
   if (name == "residual_mean" && stats->residual_square.contains(layer))
     for (const double mean : values) stats->residual_square[layer] += mean * mean;
-  if (name == "router_counts_of_all" && running->used())
-    running->add(layer, values, router_rows * token_ranks);
+  if (name == "router_counts_of_all" && running->used()) running->add(layer, values);
   if (name == "router_dropped") stats->dropped_choices += static_cast<int64_t>(values[0]);
   if (name == "router_entropy") stats->router_entropy[layer] += values[0] * static_cast<double>(router_rows);
 }

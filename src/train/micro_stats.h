@@ -23,7 +23,6 @@ struct MicroStats {
   StepStats* stats = nullptr;  ///< nullptr: nothing is counted
   RunningCounts* running = nullptr;
   int64_t router_rows = 0;       ///< that this rank's routers see
-  int64_t token_ranks = 1;       ///< whose routers see other tokens
   int64_t first_router_row = 0;  ///< in the micro-batch
 
   /// One head predicted these targets: its objective, as evaluated. `head`: the statistics to add to;

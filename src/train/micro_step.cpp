@@ -102,13 +102,13 @@ RunningCounts::RunningCounts(const Model& model) {
   const MoeConfig& moe = model.config().moe;
   if (moe.aux_coefficient == 0 || moe.aux_scope != AuxScope::global) return;
   for (const int64_t layer : model.decoder().moe_layers())
-    layers_[layer].choices.resize(static_cast<size_t>(moe.experts));
+    layers_[layer].resize(static_cast<size_t>(moe.experts) + 1);
 }
 
-void RunningCounts::add(int64_t layer, std::span<const double> choices, int64_t tokens) {
-  Layer& l = layers_.at(layer);
-  for (size_t e = 0; e < choices.size(); ++e) l.choices[e] += static_cast<float>(choices[e]);
-  l.tokens += tokens;
+void RunningCounts::add(int64_t layer, std::span<const double> choices_E) {
+  std::vector<float>& counts_E1 = layers_.at(layer);
+  for (size_t e = 0; e < choices_E.size(); ++e) counts_E1[e] += static_cast<float>(choices_E[e]);
+  ++counts_E1.back();
 }
 
 MicroStep::MicroStep(const Model& model, Tape& tape, std::shared_ptr<const MicroBatch> batch,
@@ -147,7 +147,6 @@ MicroStep::MicroStep(const Model& model, Tape& tape, std::shared_ptr<const Micro
                  .stats = stats,
                  .running = &running,
                  .router_rows = rows,
-                 .token_ranks = context_.tokens != nullptr ? context_.tokens->size() : 1,
                  // Where tensor ranks share the rows, the router of each sees its part of them.
                  .first_router_row = rows < batch_.ids.numel() ? rows * context_.tensor->rank() : 0});
 }
@@ -158,16 +157,20 @@ int64_t MicroStep::router_rows() const {
 }
 
 void MicroStep::take_running_counts() {
-  for (const auto& [layer, running] : running_.layers()) {
-    std::vector<float>& mine = earlier_[layer] = running.choices;
-    RouterInputs& inputs = context_.routers[layer];
-    inputs.earlier_E = Tensor::of(mine.data(), {static_cast<int64_t>(mine.size())});
-    inputs.earlier_tokens = running.tokens;
+  for (const auto& [layer, counts_E1] : running_.layers()) {
+    Tensor& earlier_E1 = context_.routers[layer].earlier_E1;
+    if (places_ != nullptr) {
+      earlier_E1 = places_->earlier_choices(layer);
+    } else {
+      std::vector<float>& mine = earlier_[layer] = counts_E1;
+      earlier_E1 = Tensor::of(mine.data(), {std::ssize(mine)});
+    }
   }
 }
 
 std::vector<Value> MicroStep::forward(const StageParts& parts, const std::vector<Value>& received) {
-  if (running_.used() && reads_.pending()) reads_.finish();  // this micro-batch's balance loss needs them
+  if (places_ == nullptr && running_.used() && reads_.pending())
+    reads_.finish();  // this micro-batch's balance loss needs them
   reads_.keep(shared_);
   take_running_counts();
   StageForward stage(model_.decoder(), parts, context_, ids_T_, received);
@@ -307,6 +310,8 @@ void MicroStep::seed_router_losses(const std::vector<BalanceLosses>& losses) {
 void MicroStep::collect_metrics() {
   for (const Metric& m : tape_.metrics()) {
     if (options_.sums != nullptr) sum_on_device(m);
+    if (places_ != nullptr && m.name == "router_counts_of_all" && running_.used())
+      places_->add_choices(m.layer, m.value.tensor());
     read({-1, m.name, m.layer}, {m.value.tensor()});
   }
   if (places_ != nullptr) places_->launch_copies();

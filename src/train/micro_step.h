@@ -96,19 +96,16 @@ struct RouterSeeds {
 /// layer's micro-batches run forward one after the other, so each takes what its predecessors left.
 class RunningCounts {
  public:
-  struct Layer {
-    std::vector<float> choices;  ///< [E]; whole numbers, exact up to 2^24
-    int64_t tokens = 0;          ///< that made them
-  };
   explicit RunningCounts(const Model& model);
   /// Whether the model's balance loss needs any of this.
   bool used() const { return !layers_.empty(); }
-  const std::map<int64_t, Layer>& layers() const { return layers_; }
-  /// Adds a micro-batch's choices, which so many tokens made.
-  void add(int64_t layer, std::span<const double> choices, int64_t tokens);
+  /// By MoE layer, f32 [E + 1] as RouterInputs::earlier_E1; whole numbers, exact up to 2^24.
+  const std::map<int64_t, std::vector<float>>& layers() const { return layers_; }
+  /// Adds a micro-batch's choices.
+  void add(int64_t layer, std::span<const double> choices_E);
 
  private:
-  std::map<int64_t, Layer> layers_;
+  std::map<int64_t, std::vector<float>> layers_;
 };
 
 struct MicroRead;   // train/micro_stats.h

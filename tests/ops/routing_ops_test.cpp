@@ -26,7 +26,7 @@ OpCase route_case(RouteAttr attr, int64_t rows, int32_t classes, bool load, bool
       "earlier={}",
       attr.experts, attr.skip_classes, attr.k, static_cast<int>(attr.score), attr.normalize, attr.groups_kept,
       attr.groups, rows, classes, load, forced, earlier);
-  if (earlier) attr.load_tokens = rows + 40;
+  if (earlier) attr.load_tokens = rows;
   c.op = &route_op();
   c.attr = c.attr_double = AttrBox(attr);
   std::vector<int32_t> ids;
@@ -40,7 +40,7 @@ OpCase route_case(RouteAttr attr, int64_t rows, int32_t classes, bool load, bool
       {.meta = {Shape{classes}, DType::f32}, .scale = 0.1, .present = classes > 0},
       {.meta = {Shape{attr.experts}, DType::f32}, .scale = 0.05, .offset = 0.25, .present = load},
       {.meta = {Shape{rows, attr.k}, DType::i32}, .ints = ids, .present = forced, .row_indexed = true},
-      {.meta = {Shape{attr.experts}, DType::f32}, .scale = 4, .offset = 8, .present = earlier}};
+      {.meta = {Shape{attr.experts + 1}, DType::f32}, .scale = 4, .offset = 8, .present = earlier}};
   c.output_row_indexed = {true, true, false, false, false, false};
   c.finite_differences = rows <= 9;
   return c;

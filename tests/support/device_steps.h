@@ -82,12 +82,6 @@ inline std::vector<double> steps(TrainEngine& engine, int count) {
   return measured;
 }
 
-/// Whether the passes of its micro-batches become graphs: no balance loss sums over micro-batches.
-inline bool takes_graphs(const Recipe& r) {
-  const MoeConfig& moe = r.model.moe;
-  return moe.experts == 0 || moe.aux_coefficient == 0 || moe.aux_scope != AuxScope::global;
-}
-
 /// Lengths of the documents of a batch, of other numbers of them: few, many, and more than a graph takes.
 inline std::vector<int64_t> document_lengths(int kind) {
   if (kind == 0) return {9, 23, 1, 31, 30, 2, 32};

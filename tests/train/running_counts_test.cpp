@@ -18,14 +18,14 @@ TEST(RunningCounts, TheLossIsAHandComputation) {
   const double rows[2][9] = {{3, 1, 0, 2, 0, 1, 4, 3, 1}, {0, 1, 2, 0, 3, 1, 1, 0, 2}};
   // Choices of the first: {0, 1}, {0, 2}, {0, 1}; of the second: {1, 2}, {1, 2}, {0, 2}.
   const float chosen[2][3] = {{3, 2, 1}, {1, 2, 3}};
-  std::vector<float> before(3, 0);
+  std::vector<float> before(4, 0);  // and of how many micro-batches
   for (int m = 0; m < 2; ++m) {
     const RouteAttr attr{
-        .score = RouteScore::softmax_first, .experts = 3, .k = 2, .load_tokens = 3 * (m + 1)};
+        .score = RouteScore::softmax_first, .experts = 3, .k = 2, .load_tokens = m == 0 ? 0 : 3};
     double probs[6], aux, z, entropy, d_aux = 1, d_logits[9];
     int32_t ids[6];
     float counts[3];
-    const Tensor in[] = {Tensor::of(rows[m], {3, 3}), {}, {}, {}, Tensor::of(before.data(), {3})};
+    const Tensor in[] = {Tensor::of(rows[m], {3, 3}), {}, {}, {}, Tensor::of(before.data(), {4})};
     const Tensor out[] = {Tensor::of(probs, {3, 2}), Tensor::of(ids, {3, 2}), Tensor::of(counts, {3}),
                           Tensor::of(&aux, {1}),     Tensor::of(&z, {1}),     Tensor::of(&entropy, {1})};
     const Kernel& reference = route_op().kernels.back();
@@ -51,6 +51,7 @@ TEST(RunningCounts, TheLossIsAHandComputation) {
       for (int e = 0; e < 3; ++e) EXPECT_NEAR(d_logits[3 * t + e], p[t][e] * (share[e] - mean), 1e-14);
     }
     for (size_t e = 0; e < 3; ++e) before[e] += chosen[m][e];
+    ++before[3];
   }
 }
 
@@ -107,9 +108,10 @@ std::vector<double> losses_of(const Model& model, const data::Batch& batch, Runn
     Backward(tape).run();
     if (!running.used()) continue;
     EXPECT_EQ(running.layers().size(), sums.size());
-    for (const auto& [layer, l] : running.layers()) {
-      EXPECT_EQ(l.choices, sums.at(layer)) << layer;
-      EXPECT_EQ(l.tokens, (first + 2) * kLength);
+    for (const auto& [layer, counts_E1] : running.layers()) {
+      std::vector<float> expected = sums.at(layer);
+      expected.push_back(static_cast<float>(first / 2 + 1));
+      EXPECT_EQ(counts_E1, expected) << layer;
     }
   }
   return losses;

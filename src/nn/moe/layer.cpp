@@ -104,7 +104,7 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
                     logits_TE);
   if (expert_choice) attr.k = attr.experts;
   const Value bias = c.leaf_or_absent(inputs.bias);
-  Value load_E = c.leaf_or_absent(inputs.load_E), earlier_E;
+  Value load_E = c.leaf_or_absent(inputs.load_E), earlier_E1;
   const bool counts_own = config_.aux_coefficient != 0 && training && !load_E.defined();
   if (counts_own) {
     attr.load_tokens = logits_TE.dim(0);
@@ -117,10 +117,9 @@ RouteResult MoeLayer::choose(Context& c, const Value& logits_TE, const RouterInp
       load_E = reduce_from_axis(c.tape, g, load_E);
       attr.load_tokens *= g->size();
     }
-    earlier_E = c.leaf_or_absent(inputs.earlier_E);
-    if (earlier_E.defined()) attr.load_tokens += inputs.earlier_tokens;
+    earlier_E1 = c.leaf_or_absent(inputs.earlier_E1);
   }
-  RouteResult chosen = route(c.tape, attr, logits_TE, bias, load_E, ids_TK, earlier_E);
+  RouteResult chosen = route(c.tape, attr, logits_TE, bias, load_E, ids_TK, earlier_E1);
   if (counts_own)
     c.tape.metric("router_counts_of_all", layer, Reduce::sum, load_E.defined() ? load_E : chosen.counts_E);
   c.tape.metric("router_counts", layer, Reduce::sum, chosen.counts_E);

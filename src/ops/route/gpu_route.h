@@ -53,7 +53,7 @@ INGOT_GPU_KERNEL(void, launch_route_list_backward,
                  (GpuStream stream, const RouteRows& args, const GpuRouteList& documents));
 
 /// How much the mass of expert e counts in the balance loss: experts_by_rows * ((load[e] + earlier[e]) /
-/// choices).
+/// (choices * (1 + earlier[experts]))).
 struct GpuRouteBalance {
   int64_t experts;
   double experts_by_rows, choices;

@@ -124,9 +124,11 @@ double divisor(const RouteAttr& a, const RouteScores& s, const int32_t* ids) {
 double balanced_share(const OpCall& call, const Array& given, const Array& earlier, const Array& counts,
                       size_t e) {
   const auto& a = call.attr<RouteAttr>();
-  const double counted = (given.empty() ? counts : given)[e] + (earlier.empty() ? 0 : earlier[e]);
-  if (!given.empty() || a.load_tokens > 0) return counted / a.load_choices();
-  return counted / (static_cast<double>(a.k) * std::max<double>(1, static_cast<double>(call.in[0].dim(0))));
+  const double counted = (given.empty() ? counts : given)[e] + (earlier.empty() ? 0 : earlier[e]),
+               batches = 1 + (earlier.empty() ? 0 : earlier.back());
+  if (!given.empty() || a.load_tokens > 0) return counted / (a.load_choices() * batches);
+  return counted /
+         (static_cast<double>(a.k) * std::max<double>(1, static_cast<double>(call.in[0].dim(0))) * batches);
 }
 
 void forward(const OpCall& call) {

@@ -29,8 +29,10 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
   INGOT_CHECK(!bias.defined() || bias.shape() == Shape{a.experts} ||
                   (bias.shape() == Shape{a.experts + a.skip_classes} && a.groups_kept == a.groups),
               "{}", bias.meta.str());
-  for (const int i : {2, 4})
-    INGOT_CHECK(!call.in[i].defined() || call.in[i].shape() == Shape{a.experts}, "{}", call.in[i].meta.str());
+  const auto has_counts = [&](const Tensor& t, int64_t count) {
+    INGOT_CHECK(!t.defined() || t.shape() == Shape{count}, "{}", t.meta.str());
+  };
+  has_counts(call.in[2], a.experts), has_counts(call.in[4], a.experts + 1);
   const int64_t rows = logits.dim(0);
   INGOT_CHECK(!call.in[3].defined() || call.in[3].shape() == (Shape{rows, a.k}));
   out[0] = {Shape{rows, a.k}, logits.dtype()};
@@ -64,11 +66,13 @@ RouteRows arguments(const OpCall& call) {
 double balance_weight(const OpCall& call, const float* counts, int32_t e, double n) {
   const auto& a = call.attr<RouteAttr>();
   const Tensor &load = call.in[2], &earlier = call.in[4];
-  const double counted = (load.defined() ? load.as<float>()[e] : counts[e]) +
-                         (earlier.defined() ? static_cast<double>(earlier.as<float>()[e]) : 0.0);
+  const auto earlier_at = [&earlier](int32_t i) {
+    return earlier.defined() ? static_cast<double>(earlier.as<float>()[i]) : 0.0;
+  };
+  const double counted = (load.defined() ? load.as<float>()[e] : counts[e]) + earlier_at(e);
   const bool own = a.load_tokens == 0 && !load.defined();
-  return static_cast<double>(a.experts) / n *
-         (counted / (own ? static_cast<double>(a.k) * n : a.load_choices()));
+  const double choices = own ? static_cast<double>(a.k) * n : a.load_choices();
+  return static_cast<double>(a.experts) / n * (counted / (choices * (1 + earlier_at(a.experts))));
 }
 
 /// Sums of one chunk, as they lie in scratch: counts [E], mass [E], square, entropy.
@@ -174,8 +178,8 @@ const Op& route_op() {
 }
 
 RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias,
-                  const Value& load_E, const Value& forced_ids_TK, const Value& earlier_E) {
-  auto o = tape.apply(route_op(), attr, {logits_TE, bias, load_E, forced_ids_TK, earlier_E});
+                  const Value& load_E, const Value& forced_ids_TK, const Value& earlier_E1) {
+  auto o = tape.apply(route_op(), attr, {logits_TE, bias, load_E, forced_ids_TK, earlier_E1});
   return {std::move(o[0]), std::move(o[1]), std::move(o[2]),
           std::move(o[3]), std::move(o[4]), std::move(o[5])};
 }

@@ -158,7 +158,8 @@ forward_kernel(const RouteRows a, const Documents documents, float* sums, int64_
 INGOT_INLINE double balance_of(const GpuRouteBalance& b, int64_t e) {
   const double counted =
       static_cast<double>(b.load[e]) + (b.earlier != nullptr ? static_cast<double>(b.earlier[e]) : 0.0);
-  return b.experts_by_rows * (counted / b.choices);
+  const double batches = 1.0 + (b.earlier != nullptr ? static_cast<double>(b.earlier[b.experts]) : 0.0);
+  return b.experts_by_rows * (counted / (b.choices * batches));
 }
 
 /// One block.

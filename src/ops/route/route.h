@@ -17,14 +17,15 @@
 //   scale           p is multiplied by a constant at the end
 //   aux_loss        E / (k T^2) sum_i n_i sum_t P_ti,  P = s / sum s;  n_i counts choices and is a constant
 //                   for the gradient ([Megatron-MoE] §7.1; Fedus et al. 2022 §2.2). `load` replaces n_i by
-//                   the choices of other tokens (of all ranks, or of the step before) and `earlier` is added:
-//                   E / T sum_i (n_i + earlier_i) / choices sum_t P_ti, where `choices` is their total number
-//                   (load_choices()), so that it does not matter how those tokens are divided.
+//                   the choices of other tokens (of all ranks, or of the step before), `earlier` adds those
+//                   of micro-batches with as many tokens: E / T sum_i (n_i + earlier_i) / choices sum_t P_ti,
+//                   where `choices` is their total number (load_choices()), so that it does not matter how
+//                   those tokens are divided.
 //   z_loss          mean over tokens of logsumexp(logits)^2   (Zoph et al. 2022)
 //
 // Shapes: logits [T, E + S] (f32, or f64), bias [E] or [E + S] (f32, optional), load_E (f32, optional),
-//         forced_ids_TK (i32, optional: replaces the selection; -1: no choice, weight 0), earlier_E (f32,
-//         optional)
+//         forced_ids_TK (i32, optional: replaces the selection; -1: no choice, weight 0), earlier_E1 [E + 1]
+//         (f32, optional: choices of each expert, and how many micro-batches made them)
 //         -> probs_TK (logits' type), ids_TK (i32, ascending within a token but for -1), counts_E (f32:
 //            tokens per expert), aux_loss_1, z_loss_1, entropy_1 (mean entropy of P; no gradient).
 // The losses receive their coefficients as cotangents. Without tokens they are zero.
@@ -48,10 +49,12 @@ struct RouteAttr {
   double scale = 1.0;
   int32_t groups = 1;       ///< divides E
   int32_t groups_kept = 1;  ///< if below groups: divides k; groups_kept * (E / groups) >= k
-  /// `load` and `earlier` count the choices of so many tokens; 0: `load` has fractions, or there is neither.
+  /// The counts of this micro-batch, in `load` or its own, are of so many tokens; 0: `load` has fractions, or
+  /// the counts are those of the rows.
   int64_t load_tokens = 0;
 
-  /// What `load` is divided by to make fractions of choices.
+  /// What the counts of a micro-batch are divided by to make fractions of choices; those with `earlier` by
+  /// that times the number of micro-batches.
   double load_choices() const {
     return load_tokens > 0 ? static_cast<double>(k) * static_cast<double>(load_tokens) : 1;
   }
@@ -62,7 +65,7 @@ struct RouteResult {
 };
 
 RouteResult route(Tape& tape, const RouteAttr& attr, const Value& logits_TE, const Value& bias = {},
-                  const Value& load_E = {}, const Value& forced_ids_TK = {}, const Value& earlier_E = {});
+                  const Value& load_E = {}, const Value& forced_ids_TK = {}, const Value& earlier_E1 = {});
 
 const Op& route_op();
 Kernel route_reference();
