@@ -133,8 +133,7 @@ struct RlLengthConfig {
       up_to(bounds::kSteps));
     v("tolerance", tolerance, "tokens above the shortest correct reply that cost nothing",
       up_to(bounds::kSequence));
-    v("longest", longest, "tokens of a reply that loses the whole half of the bonus; 0: max_tokens",
-      up_to(bounds::kSequence));
+    v("longest", longest, "tokens from which on the bonus is least; 0: max_tokens", up_to(bounds::kSequence));
     v("accuracy_tolerance", accuracy_tolerance,
       "no bonus where the group's pass rate is this much below its environment's best", up_to(1));
     v("overlong", overlong, "last tokens before max_tokens over which the reward falls by up to 1; 0: none",

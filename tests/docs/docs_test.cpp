@@ -188,9 +188,9 @@ TEST(Docs, ExamplesOfHelpRun) {
     EXPECT_EQ(help.output.find("  ingot "), std::string::npos) << "not as typed here:\n" << help.output;
     for (const std::string& example : examples_of(help.output)) {
       if (command.starts_with("guard")) continue;  // needs a job: docs/guard.md makes one, and runs them
-      if (command == "burnin") continue;           // judges a busy machine: tests/measure/burn_in_test.cpp
-      if (command == "serve") continue;            // answers until Ctrl-C: tests/apps/serve_test.cpp
-      if (command == "pairs") continue;            // needs models that reply: tests/post/make_pairs_test.cpp
+      if (command == "burnin") continue;  // judges a busy machine: tests/measure/burn_in_runs_test.cpp
+      if (command == "serve") continue;   // answers until Ctrl-C: tests/apps/serve_runs_test.cpp
+      if (command == "pairs") continue;   // needs models that reply: tests/post/make_pairs_test.cpp
       if (!mpi && example.find(" launch ") != std::string::npos) continue;
       ++count;
       const test::ProcessResult r = clone.type(example);
