@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
 
 #include "device/gemm/gpu_product.h"
@@ -18,11 +17,6 @@ namespace {
 /// Elements of a batch, unless one matrix has more: what is enough to fill a GPU need not have more scratch.
 constexpr int64_t kBatchElements = int64_t{1} << 24;
 
-/// Of the device; NaN until it is written.
-std::vector<float> gpu_scratch(int64_t count) {
-  return std::vector<float>(static_cast<size_t>(count), std::numeric_limits<float>::quiet_NaN());
-}
-
 /// Matrices [rows, cols] beside each other; see newton_schulz_passes.h.
 struct GpuMatrices {
   int64_t batch, rows, cols;
@@ -36,11 +30,15 @@ struct GpuMatrices {
     const TensorChunks chunks = chunks_of(std::vector<int64_t>(static_cast<size_t>(batch), count()));
     std::vector<GpuSumSquares::Part> parts;
     for (const Chunk& c : chunks.list) parts.push_back({from + c.tensor * count() + c.begin, c.count});
-    std::vector<double> partial(parts.size()), sums(static_cast<size_t>(batch));
+    GpuWorkspace memory;
+    auto* const sums = memory.scratch<double>(batch);
     INGOT_GPU_CALL(launch_sum_squares)
-    ({}, {parts.data(), chunks.size(), partial.data(), {chunks.first.data(), batch}, sums.data()});
-    INGOT_GPU_CALL(launch_normalise)
-    ({}, {from, to, batch, count(), sums.data(), config->norm_factor, config->eps});
+    ({}, {memory.list(parts),
+          chunks.size(),
+          memory.scratch<double>(chunks.size()),
+          {memory.list(chunks.first), batch},
+          sums});
+    INGOT_GPU_CALL(launch_normalise)({}, {from, to, batch, count(), sums, config->norm_factor, config->eps});
   }
   void gram(float* to, const float* x) const {
     GpuSymmetricProduct s = squares(to);
@@ -91,13 +89,14 @@ struct GpuMatrices {
 };
 
 void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const GpuMuonMatrix> matrices) {
-  std::vector<float> values = gpu_scratch(m.batch * m.count()), x = gpu_scratch(m.batch * m.count());
+  GpuWorkspace memory;
+  auto* const values = memory.scratch<float>(m.batch * m.count());
+  auto* const x = memory.scratch<float>(m.batch * m.count());
   const int64_t square = m.batch * m.side() * m.side();
-  std::vector<float> squares = gpu_scratch(4 * square);
-  const GpuMuonBatch batch{matrices.data(), m.batch, m.count(), values.data()};
+  auto* const s = memory.scratch<float>(4 * square);
+  const GpuMuonBatch batch{memory.list(matrices), m.batch, m.count(), values};
   INGOT_GPU_CALL(launch_momentum)({}, {batch, u.grad_scale, u.beta, u.grad_weight, u.nesterov});
-  float* const s = squares.data();
-  newton_schulz_passes(m, *u.newton_schulz, m.rows, m.cols, values.data(), x.data(),
+  newton_schulz_passes(m, *u.newton_schulz, m.rows, m.cols, values, x,
                        {s, s + square, s + 2 * square, s + 3 * square});
   INGOT_GPU_CALL(launch_apply)({}, batch);
 }
@@ -108,12 +107,13 @@ std::vector<UpdateStat> gpu_muon(const MuonUpdate& u) {
   std::vector<int64_t> counts;
   for (const MuonUpdate::Matrix& m : u.matrices) counts.push_back(m.rows * m.cols);
   const TensorChunks chunks = chunks_of(std::move(counts));
-  std::vector<UpdateSums> sums(chunks.list.size());
+  GpuWorkspace memory;
+  auto* const sums = memory.scratch<UpdateSums>(chunks.size());
   std::map<std::pair<int64_t, int64_t>, std::vector<GpuMuonMatrix>> shapes;
   for (size_t i = 0; i < u.matrices.size(); ++i) {
     const MuonUpdate::Matrix& m = u.matrices[i];
     shapes[{m.rows, m.cols}].push_back(
-        {m.weights, m.grad, m.momentum, m.decay, m.step_size, sums.data() + chunks.first[i]});
+        {m.weights, m.grad, m.momentum, m.decay, m.step_size, sums + chunks.first[i]});
   }
   for (const auto& [shape, matrices] : shapes) {
     const auto [rows, cols] = shape;
@@ -123,7 +123,7 @@ std::vector<UpdateStat> gpu_muon(const MuonUpdate& u) {
       update_batch(u, {static_cast<int64_t>(batch.size()), rows, cols, u.newton_schulz}, batch);
     }
   }
-  return gpu_update_stats(sums, chunks.first, u.first, u.counts);
+  return gpu_update_stats(memory, sums, chunks.first, u.first, u.counts);
 }
 
 }  // namespace ingot

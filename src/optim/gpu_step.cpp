@@ -23,44 +23,48 @@ std::vector<double> gpu_sum_squares(std::span<const ParamView> params) {
   for (const Chunk& c : chunks.list)
     parts.push_back(
         {static_cast<const float*>(params[static_cast<size_t>(c.tensor)].grad.data) + c.begin, c.count});
-  std::vector<double> partial(parts.size()), sums(params.size());
+  GpuWorkspace memory;
+  const int64_t tensors = std::ssize(params);
+  auto* const sums = memory.scratch<double>(tensors);
   INGOT_GPU_CALL(launch_sum_squares)
-  ({}, {parts.data(),
+  ({}, {memory.list(parts),
         chunks.size(),
-        partial.data(),
-        {chunks.first.data(), static_cast<int64_t>(params.size())},
-        sums.data()});
-  return sums;
+        memory.scratch<double>(chunks.size()),
+        {memory.list(chunks.first), tensors},
+        sums});
+  return memory.read(sums, tensors);
 }
 
 ClipFactor gpu_clip_factor(std::span<const double> sum_squares, double grad_scale, double max_norm,
                            double loss) {
-  double factor = 1;
-  int32_t is_finite = 0;
+  GpuWorkspace memory;
+  auto* const factor = memory.scratch<double>(1);
+  auto* const is_finite = memory.scratch<int32_t>(1);
   INGOT_GPU_CALL(launch_clip_factor)
-  ({}, {sum_squares.data(), static_cast<int64_t>(sum_squares.size()), grad_scale, max_norm, &loss, &factor,
-        &is_finite});
-  return {is_finite != 0, factor};
+  ({}, {memory.list(sum_squares), std::ssize(sum_squares), grad_scale, max_norm,
+        memory.list(std::span<const double>(&loss, 1)), factor, is_finite});
+  return {memory.read(is_finite, 1).front() != 0, memory.read(factor, 1).front()};
 }
 
 std::vector<UpdateStat> gpu_adamw(std::span<const AdamWChunk> parts, const TensorChunks& chunks) {
-  std::vector<UpdateSums> sums(parts.size());
-  INGOT_GPU_CALL(launch_adamw)({}, {parts.data(), chunks.size(), sums.data()});
-  return gpu_update_stats(sums, chunks.first, {}, chunks.counts);
+  GpuWorkspace memory;
+  auto* const sums = memory.scratch<UpdateSums>(chunks.size());
+  INGOT_GPU_CALL(launch_adamw)({}, {memory.list(parts), chunks.size(), sums});
+  return gpu_update_stats(memory, sums, chunks.first, {}, chunks.counts);
 }
 
 }  // namespace
 
-std::vector<UpdateStat> gpu_update_stats(std::span<const UpdateSums> sums,
+std::vector<UpdateStat> gpu_update_stats(GpuWorkspace& memory, const UpdateSums* sums,
                                          std::span<const int64_t> first_chunk,
                                          std::span<const int64_t> first_block,
                                          std::span<const int64_t> counts) {
-  std::vector<GpuUpdateStat> stats(counts.size());
+  const int64_t tensors = std::ssize(counts);
+  auto* const stats = memory.scratch<GpuUpdateStat>(tensors);
   INGOT_GPU_CALL(launch_update_stats)
-  ({}, {sums.data(), first_chunk.data(), first_block.empty() ? nullptr : first_block.data(),
-        static_cast<int64_t>(counts.size()), counts.data(), stats.data()});
+  ({}, {sums, memory.list(first_chunk), memory.list(first_block), tensors, memory.list(counts), stats});
   std::vector<UpdateStat> result;
-  for (const GpuUpdateStat& s : stats) result.push_back({s.update_rms, s.weight_rms});
+  for (const GpuUpdateStat& s : memory.read(stats, tensors)) result.push_back({s.update_rms, s.weight_rms});
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "device/gpu/emulator.h"
+#include "ops/gpu_proof.h"
 #include "optim/gpu_step.h"
 #include "tape/op.h"
 
@@ -11,11 +12,16 @@ namespace {
 
 /// Best first. The simulated device takes those of GPUs, emulated, where it is told to.
 std::vector<const UpdateKernels*> update_kernels_of(DeviceKind device) {
-  if (device == DeviceKind::sim && emulation().on) return {&gpu_update_kernels()};
-  return {};
+  const bool runs = device == DeviceKind::cuda ? unproven_kernels_run()  // no proof of them is kept
+                                               : device == DeviceKind::sim && emulation().on;
+  return runs ? std::vector{&gpu_update_kernels()} : std::vector<const UpdateKernels*>();
 }
 
 }  // namespace
+
+bool has_update_kernels(DeviceKind device) {
+  return !update_kernels_of(device).empty();
+}
 
 const UpdateKernels* select_update_kernels(DeviceKind device, const std::string& part,
                                            const std::function<const char*(const UpdateKernels&)>& refuse) {

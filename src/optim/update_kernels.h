@@ -33,7 +33,9 @@ struct BalanceTask {
   const BalanceArgs* biases;  ///< balance_experts(), of these counts; nullptr: they stay
 };
 
-/// The kernels of one device. Their callers are kernels of the device themselves, whose addresses they give.
+/// The kernels of one device. Weights, gradients, state, biases and loads are at addresses of the device; all
+/// else is the host's, results too, for which the calls wait. They are for a thread whose launches go to the
+/// device, or for host code that is a kernel of it.
 struct UpdateKernels {
   const char* name;  ///< "cuda"
   /// Why they do not take a parameter with its state; nullptr: they do.
@@ -51,6 +53,9 @@ struct UpdateKernels {
   void (*qk_clip)(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped);
   void (*balance)(std::span<const BalanceTask> layers);
 };
+
+/// Whether the device has any that run now.
+bool has_update_kernels(DeviceKind device);
 
 /// The first of the device's kernels that `refuse` has nothing against; nullptr: the CPU's run there. Error,
 /// which names the part of the step, where there are none and the policy is strict (tape/op.h) on a device

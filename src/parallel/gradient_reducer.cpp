@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "device/host_kernel.h"
+#include "tensor/host_copy.h"
 
 namespace ingot {
 
@@ -125,17 +126,18 @@ void GradientReducer::finish() {
 
 /// Without the padding between parameters.
 void GradientReducer::digest_own(const ReductionRange& range, const Tensor& flat) const {
-  device_of(flat.device)
-      .launch({{{flat.data, flat.bytes(), false}},
-               [this, digest = own_digest, parameters = range.parameters, first = range.begin,
-                size = size_of(flat.dtype())](std::span<void* const> at) {
-                 for (const int i : parameters) {
-                   const auto p = static_cast<size_t>(i);
-                   const int64_t begin = gradients_.layout().offsets[p] - first;
-                   const int64_t bytes = gradients_.layout().shapes[p].numel() * size;
-                   if (bytes > 0) digest->add(static_cast<const char*>(at[0]) + begin, bytes, p);
-                 }
-               }});
+  const auto add = [this, digest = own_digest, parameters = range.parameters, first = range.begin,
+                    size = size_of(flat.dtype())](const void* values) {
+    for (const int i : parameters) {
+      const auto p = static_cast<size_t>(i);
+      const int64_t begin = gradients_.layout().offsets[p] - first;
+      const int64_t bytes = gradients_.layout().shapes[p].numel() * size;
+      if (bytes > 0) digest->add(static_cast<const char*>(values) + begin, bytes, p);
+    }
+  };
+  Device& device = device_of(flat.device);
+  if (!device.runs_host_kernels()) return add(HostCopy(flat).tensor().data);
+  device.launch({{{flat.data, flat.bytes(), false}}, [add](std::span<void* const> at) { add(at[0]); }});
 }
 
 /// Sums the parameters that tensor ranks replicate, but of whose gradient each of them has only a partial

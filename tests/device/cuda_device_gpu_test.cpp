@@ -9,6 +9,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/simd/gpu_array.h"
 #include "ops/gpu_proof.h"
+#include "support/device_steps.h"
 #include "support/sim_orders.h"
 #include "support/tape_pass.h"
 #include "support/tiny_run.h"
@@ -142,6 +143,45 @@ INSTANTIATE_TEST_SUITE_P(All, CudaModels, ::testing::ValuesIn(small_model_names(
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+class CudaSteps : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, CudaSteps, ::testing::Values("llama clip", "mla clip", "moe loads", "zaya"),
+                         test_name_of);
+
+/// Weights, gradients and state stay on the GPU, where they are updated.
+TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
+  const Recipe r = recipe_of(GetParam());
+  TrainEngine cpu(r);
+  cpu.model().weights().initialize(3);
+  const std::vector<double> expected = steps(cpu, 2);
+  const Unproven unproven;
+  const ComputeOn on(DeviceKind::cuda);
+  TrainEngine gpu(r);
+  gpu.model().weights().initialize(3);
+  std::vector<double> measured;
+  measure(gpu, batch_of(r, 0), 0.01, measured);
+  const int64_t before = cuda_device().counters().uploaded_bytes;
+  measure(gpu, batch_of(r, 1), 0.01 / 2, measured);
+  EXPECT_LT(cuda_device().counters().uploaded_bytes - before, gpu.owned_elements() * 4)
+      << "less than the weights";
+  EXPECT_EQ(measured, expected);
+  EXPECT_EQ(state_of(gpu), state_of(cpu));
+}
+
+/// No kernel of a GPU has moments in bf16.
+TEST(CudaSteps, UpdateOnTheHostWhatNoKernelTakes) {
+  Recipe r = recipe_of("llama clip");
+  r.optimizer.first_moment = ValueStorage::bf16_stochastic;
+  TrainEngine cpu(r);
+  cpu.model().weights().initialize(3);
+  const std::vector<double> expected = steps(cpu, 2);
+  const Unproven unproven;
+  const ComputeOn on(DeviceKind::cuda);
+  TrainEngine gpu(r);
+  gpu.model().weights().initialize(3);
+  EXPECT_EQ(steps(gpu, 2), expected);
+  EXPECT_EQ(state_of(gpu), state_of(cpu));
+}
 
 TEST(CudaRuns, EndWithTheCheckpointOfTheCpu) {
   const TempDir folder;

@@ -181,7 +181,8 @@ TEST_P(GpuStep, AddsTheSizesOfManyChunksInOrder) {
     const double n = static_cast<double>(std::max<int64_t>(1, counts[t]));
     expected.push_back({std::sqrt(update / n), std::sqrt(weight / n)});
   }
-  expect_same(gpu_update_stats(sums, first_chunk, first_block, counts), expected);
+  GpuWorkspace memory;
+  expect_same(gpu_update_stats(memory, memory.list(sums), first_chunk, first_block, counts), expected);
 }
 
 /// Weights of attention layers and the largest logits of their heads.

@@ -13,10 +13,6 @@ class CudaDevice : public Device, public GpuLauncher {
  public:
   DeviceKind kind() const override { return DeviceKind::cuda; }
   virtual const cuda_driver::Driver& driver() const = 0;
-  /// Memory for what the thread's compute stream is asked for from now on, until give_back() is asked for
-  /// there. Error: out of memory.
-  virtual void* borrow(int64_t bytes) = 0;
-  virtual void give_back(void* memory) = 0;
 };
 
 /// Errors where this program has no kernels for the GPU's architecture, or it gives no context.
