@@ -63,6 +63,28 @@ void Device::launch(HostKernel&&) {
   INGOT_CHECK(false, "device '{}' runs no host code as a kernel", name_of(kind()));
 }
 
+void Device::copy(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  launch({{{const_cast<void*>(from), bytes, false}, {to, bytes, true}},
+          [bytes](std::span<void* const> at) { std::memcpy(at[1], at[0], static_cast<size_t>(bytes)); }});
+}
+
+void Device::set_zero(void* memory, int64_t bytes) {
+  if (bytes == 0) return;
+  launch({{{memory, bytes, true}},
+          [bytes](std::span<void* const> at) { std::memset(at[0], 0, static_cast<size_t>(bytes)); }});
+}
+
+void Device::add(void* to, const void* from, int64_t count) {
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+  if (count == 0) return;
+  launch({{{const_cast<void*>(from), bytes, false}, {to, bytes, true}}, [count](std::span<void* const> at) {
+            const auto* const values = static_cast<const float*>(at[0]);
+            auto* const sums = static_cast<float*>(at[1]);
+            for (int64_t i = 0; i < count; ++i) sums[i] += values[i];
+          }});
+}
+
 void Device::download(void* to, const void* from, int64_t bytes, StreamRole stream) {
   begin_download(to, from, bytes, stream);
   synchronize(record(stream));

@@ -84,6 +84,13 @@ class Device {
   /// that launches, or waits for an event.
   virtual void launch(HostKernel&& kernel);
 
+  // Work of the compute stream on the device's memory, as kernels are; here for devices that run host code.
+
+  virtual void copy(void* to, const void* from, int64_t bytes);
+  virtual void set_zero(void* memory, int64_t bytes);
+  /// to[i] += from[i], of floats.
+  virtual void add(void* to, const void* from, int64_t count);
+
   /// Whether the device captures graphs.
   virtual bool captures_graphs() const { return false; }
   /// Kernels that the thread launches from now on are not run but kept, until end_capture(). What would be

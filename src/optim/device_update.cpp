@@ -87,9 +87,7 @@ size_t DeviceUpdate::index_of(const void* address) const {
 }
 
 void DeviceUpdate::begin_step() {
-  device_.launch({{whole_block()}, [bytes = words_.all * sizeof(double)](std::span<void* const> at) {
-                    std::memset(at[0], 0, bytes);
-                  }});
+  device_.set_zero(word(0), whole_block().bytes);
 }
 
 void DeviceUpdate::put_scalars(const StepArgs& args, bool balances, double clip_factor) {

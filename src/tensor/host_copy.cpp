@@ -25,19 +25,10 @@ void upload(const Tensor& from, const Tensor& to, StreamRole stream) {
 
 void set_zero(const Tensor& t) {
   if (t.device == DeviceKind::null || t.bytes() == 0) return;
-  if (t.on_host()) {
+  if (t.on_host())
     std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
-    return;
-  }
-  Device& device = device_of(t.device);
-  if (device.runs_host_kernels())
-    return device.launch(
-        {{{t.data, t.bytes(), true}}, [bytes = static_cast<size_t>(t.bytes())](std::span<void* const> at) {
-           std::memset(at[0], 0, bytes);
-         }});
-  const Buffer zeros(t.bytes());
-  upload(Tensor(zeros.data(), t.meta), t);
-  device.count_unplanned_copy();
+  else
+    device_of(t.device).set_zero(t.data, t.bytes());
 }
 
 }  // namespace ingot

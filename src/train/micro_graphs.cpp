@@ -44,10 +44,11 @@ class CaptureEnd {
 
 bool MicroGraphs::take(const Model& model, const data::Batch& batch, const StepOptions& options,
                        Device& device) {
-  return device.captures_graphs() && options.sums != nullptr && options.head == HeadMode::gradient &&
-         options.objective->known_cotangent && options.offload_store == nullptr &&
-         options.observer == nullptr && !options.check_finite && batch.routes.empty() &&
-         batch.allowed.empty() && model.config().custom_attention.empty();
+  const WeightSet& weights = model.weights();
+  return device.captures_graphs() && weights.size() > 0 && weights.master(0).device == device.kind() &&
+         options.head == HeadMode::gradient && options.objective->known_cotangent &&
+         options.offload_store == nullptr && options.observer == nullptr && !options.check_finite &&
+         batch.routes.empty() && batch.allowed.empty() && model.config().custom_attention.empty();
 }
 
 MicroGraphs::MicroGraphs(const Model& model, GradientBuffer& gradients, Device& device, int64_t rows)
@@ -57,8 +58,10 @@ void MicroGraphs::begin_step(const StepOptions& options) {
   ++steps_;
   places_.begin_step();
   const ModelConfig& config = model_.config();
-  const Key key{config.window,  config.rope_theta,  options.z_coefficient, options.objective->logit_scale,
-                options.policy, options.sums->loss, kernel_policy()};
+  const Key key{config.window,         config.rope_theta,
+                options.z_coefficient, options.objective->logit_scale,
+                options.policy,        options.sums != nullptr ? options.sums->loss : nullptr,
+                kernel_policy()};
   if (key == key_) return;
   key_ = key;
   graphs_.clear();

@@ -20,8 +20,8 @@ struct MicroGraphCounts {
 /// Not thread-safe.
 class MicroGraphs {
  public:
-  /// Whether the passes of a step ask the host nothing and hold nothing that a graph cannot: of one rank,
-  /// with weights and sums on a device that captures graphs, an objective that knows its cotangents, no
+  /// Whether the passes of a step of one rank ask the host nothing and hold nothing that a graph cannot: with
+  /// weights on a device that captures graphs, an objective that knows its cotangents, no
   /// observer, no routes that are given, nothing offloaded, and no attention of a program's own.
   static bool take(const Model& model, const data::Batch& batch, const StepOptions& options, Device& device);
 

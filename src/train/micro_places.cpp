@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/round.h"
-#include "device/host_kernel.h"
 #include "ops/sequence/documents.h"
 
 namespace ingot {
@@ -16,15 +15,6 @@ constexpr int64_t kWord = sizeof(int32_t);
 constexpr int64_t kLine = 64;  ///< bytes between the beginnings of places
 constexpr int64_t kLineWords = kLine / kWord;
 constexpr int64_t kLeastCapacity = 16;
-
-/// RunningCounts::add()
-void add_counts(void* sums, const void* counts, size_t bytes) {
-  auto* const to = static_cast<float*>(sums);
-  const auto* const from = static_cast<const float*>(counts);
-  const size_t experts = bytes / sizeof(float);
-  for (size_t e = 0; e < experts; ++e) to[e] += from[e];
-  ++to[experts];
-}
 
 }  // namespace
 
@@ -75,20 +65,13 @@ MicroPlaces::~MicroPlaces() {
 }
 
 void MicroPlaces::begin_step() {
-  if (choices_ == nullptr) return;
-  device_.launch({{{choices_, choice_bytes_, true}}, [bytes = choice_bytes_](std::span<void* const> at) {
-                    std::memset(at[0], 0, static_cast<size_t>(bytes));
-                  }});
+  if (choices_ != nullptr) device_.set_zero(choices_, choice_bytes_);
 }
 
 void MicroPlaces::begin_results() {
   next_ = 0;
-  if (choices_ == nullptr) return;
-  void* const before = static_cast<std::byte*>(choices_) + choice_bytes_;
-  device_.launch({{{choices_, choice_bytes_, false}, {before, choice_bytes_, true}},
-                  [bytes = choice_bytes_](std::span<void* const> at) {
-                    std::memcpy(at[1], at[0], static_cast<size_t>(bytes));
-                  }});
+  if (choices_ != nullptr)
+    device_.copy(static_cast<std::byte*>(choices_) + choice_bytes_, choices_, choice_bytes_);
 }
 
 int64_t MicroPlaces::choices_at(int64_t layer) const {
@@ -107,7 +90,9 @@ Tensor MicroPlaces::earlier_choices(int64_t layer) const {
 
 void MicroPlaces::add_choices(int64_t layer, const Tensor& counts_E) {
   INGOT_CHECK(counts_E.numel() == choice_words_ - 1, "choices {}", counts_E.meta.str());
-  copies_.push_back({counts_E, static_cast<std::byte*>(choices_) + choices_at(layer), true});
+  auto* const sums = static_cast<float*>(choices_) + choices_at(layer) / kWord;
+  device_.add(sums, counts_E.data, counts_E.numel());
+  device_.add(sums + counts_E.numel(), seed_at(3).data, 1);
 }
 
 Tensor MicroPlaces::words_at(int64_t first, const Shape& shape, DType type) const {
@@ -146,6 +131,8 @@ void MicroPlaces::put(const MicroBatch& batch, const RouterSeeds& seeds) {
   write(aux_seed(), &seeds.aux, 1);
   write(sequence_seed(), &seeds.sequence, 1);
   write(z_seed(), &seeds.z, 1);
+  const float one = 1;
+  write(seed_at(3), &one, 1);
   const int64_t count = count_documents(batch.rows);
   capacity_ = kLeastCapacity;
   while (capacity_ < count) capacity_ *= 4;
@@ -179,34 +166,14 @@ void MicroPlaces::take(const MicroRead& read, std::span<const Tensor> values) {
     INGOT_CHECK(values[i].defined() == (result.bytes[i] >= 0) &&
                     (!values[i].defined() || values[i].bytes() == result.values[i].bytes()),
                 "{} is read in the place of {}", values[i].meta.str(), result.values[i].str());
-    if (values[i].defined() && values[i].bytes() > 0)
-      copies_.push_back({values[i], static_cast<std::byte*>(results_) + result.bytes[i], false});
+    if (values[i].defined())
+      device_.copy(static_cast<std::byte*>(results_) + result.bytes[i], values[i].data, values[i].bytes());
   }
-}
-
-void MicroPlaces::launch_copies() {
-  const std::vector<Copy> copies = std::exchange(copies_, {});
-  if (copies.empty()) return;
-  std::vector<KernelRange> ranges;
-  std::vector<std::pair<size_t, bool>> each;  // bytes, whether they are added
-  for (const Copy& copy : copies) {
-    const int64_t bytes = copy.from.bytes();
-    ranges.push_back({copy.from.data, bytes, false});
-    ranges.push_back({copy.to, copy.adds ? bytes + kWord : bytes, true});
-    each.emplace_back(static_cast<size_t>(bytes), copy.adds);
-  }
-  device_.launch({std::move(ranges), [each = std::move(each)](std::span<void* const> at) {
-                    for (size_t i = 0; i < each.size(); ++i) {
-                      const auto [bytes, adds] = each[i];
-                      adds ? add_counts(at[2 * i + 1], at[2 * i], bytes)
-                           : void(std::memcpy(at[2 * i + 1], at[2 * i], bytes));
-                    }
-                  }});
 }
 
 void MicroPlaces::end_results() const {
-  INGOT_CHECK(copies_.empty() && (!has_results() || next_ == read_.size()), "{} of {} reads of a micro-batch",
-              next_, read_.size());
+  INGOT_CHECK(!has_results() || next_ == read_.size(), "{} of {} reads of a micro-batch", next_,
+              read_.size());
 }
 
 void MicroPlaces::allocate_results() {

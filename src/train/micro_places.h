@@ -53,11 +53,10 @@ class MicroPlaces {
 
   /// The passes of a micro-batch begin: earlier_choices() are now those of all before it.
   void begin_results();
-  /// Takes the values of the micro-batch's next read, the same ones in each micro-batch: they are kept from
-  /// launch_copies() on, in a place of their own. Before allocate_results() it notes which they are.
+  /// Keeps the values of the micro-batch's next read, the same ones in each micro-batch, in a place of their
+  /// own. Before allocate_results() it notes which they are.
   void take(const MicroRead& read, std::span<const Tensor> values);
-  void launch_copies();
-  /// Adds the micro-batch's choices of a layer to what later ones find, from launch_copies() on.
+  /// Adds the micro-batch's choices of a layer to what later ones find.
   void add_choices(int64_t layer, const Tensor& counts_E);
   /// The passes of the micro-batch have been asked for.
   void end_results() const;
@@ -73,11 +72,6 @@ class MicroPlaces {
     std::vector<TensorMeta> values;
     std::vector<int64_t> bytes;  ///< where each begins
   };
-  struct Copy {
-    Tensor from;
-    void* to;
-    bool adds;  ///< floats, and one to the float behind them
-  };
   Tensor words_at(int64_t first, const Shape& shape, DType type) const;
   Tensor rows_at(int64_t column) const { return words_at(column * stride_, {rows_}, DType::i32); }
   /// Where a layer's choices are in `choices_`, in bytes.
@@ -91,7 +85,6 @@ class MicroPlaces {
   int64_t capacity_ = 0;
   std::vector<Result> read_;
   size_t next_ = 0;
-  std::vector<Copy> copies_;
   int64_t result_bytes_ = 0;
   void* results_ = nullptr;
   // By layer the choices of the step so far, [E + 1]; behind all of them a copy as they were before the

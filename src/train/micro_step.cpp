@@ -232,7 +232,6 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
     if (stats == stats_ && options_.sums != nullptr) sum_on_device(h.logprob_T.tensor(), targets.tensor());
     if (c.is_late) {
       read({what.depth}, statistics);
-      if (places_ != nullptr) places_->launch_copies();
     } else {
       StepReads now(device_of(tape_.options().device));  // the host decides what backward begins with
       now.read(statistics, [&](std::span<const Tensor> values) {
@@ -314,7 +313,6 @@ void MicroStep::collect_metrics() {
       places_->add_choices(m.layer, m.value.tensor());
     read({-1, m.name, m.layer}, {m.value.tensor()});
   }
-  if (places_ != nullptr) places_->launch_copies();
 }
 
 EvaluationStep::EvaluationStep(const Model& model, Tape& tape, MicroBatch batch, HeadStats& stats,

@@ -284,9 +284,9 @@ uint64_t StepRunner::digest_of_share(const data::Batch& batch, StepOptions optio
 std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, const StepOptions& asked,
                                                      int64_t further) {
   StepOptions options = asked;
-  options.has_places =
-      ranks_.pipe == nullptr && MicroGraphs::take(model_, batch, asked, device_of(compute_device()));
   const RankGroups* groups = ranks_.groups;
+  options.has_places = (groups == nullptr || groups->world().size() == 1) && ranks_.pipe == nullptr &&
+                       MicroGraphs::take(model_, batch, asked, device_of(compute_device()));
   const int64_t ranks = groups != nullptr ? groups->batch_ranks() : 1,
                 rank = groups != nullptr ? (groups->batch_rank() + further) % ranks : 0;
   INGOT_CHECK(options.micro_batch > 0 && batch.rows % (options.micro_batch * ranks) == 0,

@@ -148,12 +148,12 @@ class CudaSteps : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, CudaSteps, ::testing::Values("llama clip", "mla clip", "moe loads", "zaya"),
                          test_name_of);
 
-/// Weights, gradients and state stay on the GPU, where they are updated.
+/// Weights, gradients and state stay on the GPU, where they are updated. The third step's passes are graphs.
 TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
   const Recipe r = recipe_of(GetParam());
   TrainEngine cpu(r);
   cpu.model().weights().initialize(3);
-  const std::vector<double> expected = steps(cpu, 2);
+  const std::vector<double> expected = steps(cpu, 3);
   const Unproven unproven;
   const ComputeOn on(DeviceKind::cuda);
   TrainEngine gpu(r);
@@ -164,6 +164,9 @@ TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
   measure(gpu, batch_of(r, 1), 0.01 / 2, measured);
   EXPECT_LT(cuda_device().counters().uploaded_bytes - before, gpu.owned_elements() * 4)
       << "less than the weights";
+  measure(gpu, batch_of(r, 2), 0.01 / 3, measured);
+  EXPECT_EQ(gpu.graph_counts().captured, 2);
+  EXPECT_EQ(gpu.graph_counts().replayed, 2);
   EXPECT_EQ(measured, expected);
   EXPECT_EQ(state_of(gpu), state_of(cpu));
 }

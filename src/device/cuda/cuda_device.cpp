@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "device/cuda/kernel_images.h"
 #include "device/gpu/emulator.h"
+#include "device/simd/gpu_array.h"
 
 namespace ingot {
 namespace {
@@ -102,6 +103,24 @@ class DriverDevice final : public CudaDevice {
     counters_.downloaded_bytes += bytes;
   }
 
+  void copy(void* to, const void* from, int64_t bytes) override {
+    if (bytes == 0) return;
+    bind();
+    check(
+        call_.copy(address_of(to), address_of(from), static_cast<size_t>(bytes), stream(StreamRole::compute)),
+        "a copy within it");
+  }
+  void set_zero(void* memory, int64_t bytes) override {
+    if (bytes == 0) return;
+    bind();
+    check(call_.set_bytes(address_of(memory), 0, static_cast<size_t>(bytes), stream(StreamRole::compute)),
+          "the filling of memory");
+  }
+  void add(void* to, const void* from, int64_t count) override {
+    const LaunchOn on(this);
+    INGOT_GPU_CALL(launch_array_copy)({}, {to, DType::f32, from, DType::f32, count, true});
+  }
+
   bool takes_compiled() const override { return !driver_.is_faked(); }
   void launch_kernel(const GpuLaunch& k) override {
     INGOT_CHECK(k.grid.blocks > 0 && k.grid.blocks < int64_t{1} << 31 && k.grid.threads > 0 &&
@@ -184,9 +203,6 @@ class DriverDevice final : public CudaDevice {
     ++counters_.synchronizations;
     check(call_.event_synchronize(event_of(event)), "its work");
   }
-
-  void begin_use(void*, int64_t, const char*) override { refuse_in_capture("takes a buffer of an arena"); }
-  void end_use(void*, int64_t) override { refuse_in_capture("gives a buffer back to an arena"); }
 
  private:
   struct Capture {

@@ -43,6 +43,8 @@ using Pool = struct PoolOfDriver*;          ///< CUmemoryPool
   f(set_pool, "cuMemPoolSetAttribute", (Pool pool, int attribute, void* value))                              \
   f(upload, "cuMemcpyHtoDAsync_v2", (Address to, const void* from, size_t bytes, Stream stream))             \
   f(download, "cuMemcpyDtoHAsync_v2", (void* to, Address from, size_t bytes, Stream stream))                 \
+  f(copy, "cuMemcpyDtoDAsync_v2", (Address to, Address from, size_t bytes, Stream stream))                   \
+  f(set_bytes, "cuMemsetD8Async", (Address to, unsigned char value, size_t bytes, Stream stream))            \
   f(stream_create, "cuStreamCreate", (Stream* stream, unsigned flags))                                       \
   f(stream_wait, "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))                          \
   f(stream_synchronize, "cuStreamSynchronize", (Stream stream))                                              \

@@ -247,6 +247,17 @@ Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Stream* stream
   if (!is_allocated(from, bytes)) return kInvalid;
   return ask(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
 }
+Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Stream* stream) {
+  LOCKED;
+  if (!is_allocated(to, bytes) || !is_allocated(from, bytes)) return kInvalid;
+  return ask(stream,
+             [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+}
+Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, Stream* stream) {
+  LOCKED;
+  if (!is_allocated(to, bytes)) return kInvalid;
+  return ask(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+}
 Result cuStreamCreate(Stream** stream, unsigned) {
   LOCKED;
   *stream = streams.emplace_back(new Stream);
