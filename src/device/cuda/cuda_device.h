@@ -1,15 +1,17 @@
 // One NVIDIA GPU behind the driver's interface (driver.h): memory, streams, events, copies, graphs, and the
-// launches of kernels (device/gpu/launcher.h). What it must be is stated by device/device.h, what it is worth
-// by docs/gpu.md: tests have run it on a driver that is faked, and no GPU has been at hand.
+// launches of kernels (device/gpu/launcher.h) with memory for them (workspace.h). What it must be is stated
+// by device/device.h, what it is worth by docs/gpu.md: tests have run it on a driver that is faked, and no
+// GPU has been at hand.
 #pragma once
 #include <memory>
 
 #include "device/cuda/driver.h"
 #include "device/device.h"
+#include "device/gpu/workspace.h"
 
 namespace ingot {
 
-class CudaDevice : public Device, public GpuLauncher {
+class CudaDevice : public Device, public GpuLauncher, public GpuMemory {
  public:
   DeviceKind kind() const override { return DeviceKind::cuda; }
   virtual const cuda_driver::Driver& driver() const = 0;

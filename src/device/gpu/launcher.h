@@ -30,15 +30,6 @@ class GpuLauncher {
   virtual void launch_kernel(const GpuLaunch& launch) = 0;
   /// Where the device has these bytes of the host, which never change, and stay.
   virtual const void* constant(const void* host, int64_t bytes) = 0;
-
-  /// Memory for what the thread's compute stream is asked for from now on, until give_back() is asked for
-  /// there. Error: out of memory.
-  virtual void* borrow(int64_t bytes) = 0;
-  virtual void give_back(void* memory) = 0;
-  /// Copies from the host in that stream; the host's bytes may change once this returns.
-  virtual void put(void* to, const void* from, int64_t bytes) = 0;
-  /// Copies to the host what is there after all that the stream was asked for, and waits.
-  virtual void get(void* to, const void* from, int64_t bytes) = 0;
 };
 
 /// Of the calling thread; nullptr: the emulator runs kernels at once, on the host's memory.

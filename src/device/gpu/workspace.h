@@ -1,6 +1,6 @@
-// Memory of the launches of one call: lists that kernels read, scratch, and results for the host. It is that
-// of the thread's launcher (launcher.h), or the host's where there is none and the emulator runs kernels at
-// once. Plain. Not thread-safe.
+// Memory of the launches of one call: lists that kernels read, scratch, and results for the host. It is the
+// memory of the device that is the thread's launcher (launcher.h), or the host's where there is none and the
+// emulator runs kernels at once. Not thread-safe.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -11,9 +11,22 @@
 
 namespace ingot {
 
+/// A device's, for what a thread asks its compute stream for.
+class GpuMemory {
+ public:
+  virtual ~GpuMemory() = default;
+  /// For what is asked for from now on, until give_back() is asked for there. Error: out of memory.
+  virtual void* borrow(int64_t bytes) = 0;
+  virtual void give_back(void* memory) = 0;
+  /// Copies from the host; the host's bytes may change once this returns.
+  virtual void put(void* to, const void* from, int64_t bytes) = 0;
+  /// Copies to the host what is there after all that was asked for, and waits.
+  virtual void get(void* to, const void* from, int64_t bytes) = 0;
+};
+
 class GpuWorkspace {
  public:
-  GpuWorkspace() : launcher_(gpu_launcher()) {}
+  GpuWorkspace() : device_(dynamic_cast<GpuMemory*>(gpu_launcher())) {}
   /// What the stream is asked for later may use the memory again.
   ~GpuWorkspace();
   GpuWorkspace(const GpuWorkspace&) = delete;
@@ -46,7 +59,7 @@ class GpuWorkspace {
   void* copy(const void* host, int64_t bytes);
   void get(void* to, const void* from, int64_t bytes) const;
 
-  GpuLauncher* const launcher_;
+  GpuMemory* const device_;  ///< nullptr: the host
   std::vector<void*> borrowed_;
   std::vector<std::unique_ptr<std::byte[]>> own_;
 };
