@@ -48,10 +48,10 @@ int show_gpu(const std::string& kind, const std::string& record, const JsonOptio
          {"architecture", f.architecture},
          {"driver", f.driver},
          {"faked", f.device_kind == "faked"}};
-  for (const std::string& op : ops_with_gpu_kernels()) {
-    const bool proven = kind == "cuda" && refuse_unproven(op) == nullptr;
-    table.add({op, kernel_sources(op), proven ? "yes" : "no"});
-    j["kernels"][op] = {{"sources", kernel_sources(op)}, {"proven", proven}};
+  for (const std::string& kernel : gpu_kernel_names()) {
+    const bool proven = kind == "cuda" && refuse_unproven(kernel) == nullptr;
+    table.add({kernel, kernel_sources(kernel), proven ? "yes" : "no"});
+    j["kernels"][kernel] = {{"sources", kernel_sources(kernel)}, {"proven", proven}};
   }
   json.print(fmt::format("{}, {}, driver of CUDA {}\n", f.device, f.architecture, f.driver) + table.text(),
              j.dump(2));

@@ -165,7 +165,8 @@ void add_kernels(CLI::App& app, int& code) {
       "reference.");
   const auto json = json_option(c);
   c->callback([=, &code] {
-    const std::string isa = isa_name(active_isa()), fingerprint = kernel_set_fingerprint(DeviceKind::cpu);
+    const std::string isa = isa_name(active_isa()),
+                      fingerprint = kernel_set_fingerprint(DType::f32, DeviceKind::cpu);
     Table table({words("op"), words("kernels, the first that fits runs")});
     Json j{{"instruction_set", isa}, {"fingerprint", fingerprint}};
     for (const Op* op : all_ops()) {

@@ -35,7 +35,7 @@ std::string write_new_model(FileSystem& fs, NewModel model, const std::string& o
                                {"stage", 0},
                                {"tokens", 0},
                                {"tokenizer", model.tokenizer},
-                               {"kernels", kernel_set_fingerprint(DeviceKind::cpu)}};
+                               {"kernels", kernel_set_fingerprint(DType::f32, DeviceKind::cpu)}};
   request.blobs["trainer"] = trainer.dump();
   model.origin.update({{"family", model.layout.family},
                        {"dtype", name_of(model.dtype)},

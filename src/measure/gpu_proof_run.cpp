@@ -161,7 +161,7 @@ ProofRun prove_kernels(const ProofRunOptions& o) {
   else if (result.code != 0 && result.code != 1)
     run.trouble = result.text();
   std::map<std::string, Cases> found = cases_of(cases);
-  for (const std::string& kernel : ops_with_gpu_kernels()) {
+  for (const std::string& kernel : gpu_kernel_names()) {
     const Cases& c = found[kernel];
     if (!c.failed.empty()) {
       run.failed.emplace_back(kernel, c.failed);

@@ -8,9 +8,9 @@
 namespace ingot {
 
 inline void set_operands(GpuProduct& p, const Tensor& a, const Tensor& b, const Tensor& c) {
-  p.a = device_address<const float>(a);
-  p.b = device_address<const float>(b);
-  p.c = device_address<float>(c);
+  p.a = a.data, p.a_type = a.dtype();
+  p.b = b.data, p.b_type = b.dtype();
+  p.c = c.data, p.c_type = c.dtype();
 }
 inline MmaOperand mma_operand(const Tensor& t) {
   if (t.rounded()) return MmaOperand::rounded;

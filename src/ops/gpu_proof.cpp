@@ -44,9 +44,9 @@ std::vector<KernelProof> read_known_proofs() {
 
 }  // namespace
 
-std::string kernel_sources(std::string_view op) {
+std::string kernel_sources(std::string_view kernel) {
   for (const auto& [name, hash] : kGpuKernelSources)
-    if (op == name) return hash;
+    if (kernel == name) return hash;
   return {};
 }
 
@@ -136,17 +136,17 @@ bool unproven_kernels_run() {
   return unproven_run;
 }
 
-const char* refuse_unproven(std::string_view op) {
+const char* refuse_unproven(std::string_view kernel) {
   if (unproven_run) return nullptr;
   static std::mutex mutex;
   static std::map<std::string, bool, std::less<>> answers;
   const std::lock_guard lock(mutex);
-  auto known = answers.find(op);
+  auto known = answers.find(kernel);
   if (known == answers.end()) {
     const cuda_driver::Driver& driver = cuda_device().driver();
     const bool proven =
-        is_proven(known_proofs(), driver.is_faked() ? "faked" : "cuda", op, driver.architecture());
-    known = answers.emplace(op, proven).first;
+        is_proven(known_proofs(), driver.is_faked() ? "faked" : "cuda", kernel, driver.architecture());
+    known = answers.emplace(kernel, proven).first;
   }
   return known->second ? nullptr : "it has not proven itself on this GPU: `ingot gpu prove` lets it";
 }

@@ -1,5 +1,6 @@
-// Where kernels of GPUs have proven that they have the CPU's bits: the op table ran them on a device of that
-// kind and architecture, from these very sources. Elsewhere they are off, since nothing that was never run
+// Where kernels of GPUs have proven that they have the CPU's bits, or, on tensor cores, that they are near
+// the reference and treat every row alike: the op table ran them on a device of that kind and architecture,
+// from these very sources. Elsewhere they are off, since nothing that was never run
 // may compute in silence; the policy strict refuses the op by name, and `ingot gpu prove` runs the table.
 //
 // Proofs come with the program (docs/gpu/proven.json when it was built) and from the user's own file, which
@@ -14,7 +15,7 @@
 namespace ingot {
 
 struct KernelProof {
-  std::string kernel;        ///< of the op of this name
+  std::string kernel;        ///< gpu_kernel_name()
   std::string sources;       ///< kernel_sources() of the program that ran it
   std::string device_kind;   ///< "cuda"; "faked": of a driver without a GPU, in tests
   std::string architecture;  ///< "sm_90"
@@ -22,9 +23,9 @@ struct KernelProof {
   int64_t cases = 0;  ///< of the op table, all passed
 };
 
-/// The hash of the sources that this program's kernel of an op was built from (cmake/IngotGpuProof.cmake);
-/// "" where it has none.
-std::string kernel_sources(std::string_view op);
+/// The hash of the sources that this program's kernel was built from (cmake/IngotGpuProof.cmake); "" where
+/// there is none of this name.
+std::string kernel_sources(std::string_view kernel);
 
 /// Reads what write_proofs() wrote. Error, which names `path`, for other text, and for a proof that somebody
 /// changed.
@@ -47,7 +48,7 @@ bool is_proven(std::span<const KernelProof> proofs, std::string_view device_kind
 void set_kernels(const std::string& name);
 bool unproven_kernels_run();
 
-/// Why the kernel of an op is off on the process's CUDA device; nullptr: it has proven itself, or need not.
-const char* refuse_unproven(std::string_view op);
+/// Why the kernel is off on the process's CUDA device; nullptr: it has proven itself, or need not.
+const char* refuse_unproven(std::string_view kernel);
 
 }  // namespace ingot

@@ -38,7 +38,7 @@ namespace ingot {
 // clang-format on
 
 /// Those that have kernels on tensor cores as well.
-#define INGOT_MMA_OPS(op) op(grouped_linear) op(head) op(linear) op(low_rank)
+#define INGOT_MMA_OPS(op) op(attention) op(grouped_linear) op(head) op(linear) op(low_rank)
 
 #define INGOT_DECLARE_KERNEL(name) Kernel name##_gpu();
 INGOT_GPU_OPS(INGOT_DECLARE_KERNEL)
@@ -55,28 +55,33 @@ bool lies_on(const OpCall& call, DeviceKind device) {
   return any(call.in) || any(call.out) || any(call.d_out);
 }
 
-std::vector<Kernel> on_each_device(const Kernel& emulated) {
+void add_for_each_device(std::vector<Kernel>& kernels, const Kernel& emulated) {
   Kernel cuda = emulated;
   cuda.device = DeviceKind::cuda, cuda.is_on = nullptr;
-  return {emulated, cuda};
+  kernels.insert(kernels.end(), {emulated, cuda});
 }
 
 }  // namespace
 
 std::vector<Kernel> gpu_kernels(std::string_view op) {
   std::vector<Kernel> kernels;
-#define INGOT_KERNEL_OF(name) \
-  if (op == #name) kernels = on_each_device(name##_gpu());
-  INGOT_GPU_OPS(INGOT_KERNEL_OF)
 #define INGOT_MMA_KERNEL_OF(name) \
-  if (op == #name) kernels.push_back(name##_mma_gpu());
+  if (op == #name) add_for_each_device(kernels, name##_mma_gpu());
   INGOT_MMA_OPS(INGOT_MMA_KERNEL_OF)
+#define INGOT_KERNEL_OF(name) \
+  if (op == #name) add_for_each_device(kernels, name##_gpu());
+  INGOT_GPU_OPS(INGOT_KERNEL_OF)
   return kernels;
 }
 
-std::vector<std::string> ops_with_gpu_kernels() {
+std::vector<std::string> gpu_kernel_names() {
 #define INGOT_NAME_OF(name) #name,
-  return {INGOT_GPU_OPS(INGOT_NAME_OF)};
+#define INGOT_MMA_NAME_OF(name) #name "_mma",
+  return {INGOT_GPU_OPS(INGOT_NAME_OF) INGOT_MMA_OPS(INGOT_MMA_NAME_OF)};
+}
+
+std::string gpu_kernel_name(std::string_view op, bool exact) {
+  return std::string(op) + (exact ? "" : "_mma");
 }
 
 std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> kernels) {
@@ -88,7 +93,7 @@ std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> ke
 const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call) {
   if (lies_on(call, DeviceKind::cuda)) {
     const char* const reason = launches.refuse(call);
-    return reason != nullptr ? reason : refuse_unproven(op.name);
+    return reason != nullptr ? reason : refuse_unproven(gpu_kernel_name(op.name, launches.exact));
   }
   const Emulation now = emulation();
   return !now.on                       ? "emulated kernels run where INGOT_EMULATE is set"

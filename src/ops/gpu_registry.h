@@ -1,7 +1,7 @@
 // The kernels of GPUs, by op. Each is a file *.cu in its op's folder, which a GPU runs (device/cuda), or the
 // emulator on the simulated device (device/gpu/emulator.h), and gpu.cpp, from tensors to its launches. They
-// are exact, that is, have the CPU's bits, but for those on tensor cores, which are emulated alone so far. On
-// a GPU a kernel runs where it has proven that (ops/gpu_proof.h).
+// are exact, that is, have the CPU's bits, but for those on tensor cores, which are near the reference. On a
+// GPU a kernel runs where it has proven that (ops/gpu_proof.h).
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,8 +19,10 @@ std::vector<Kernel> gpu_kernels(std::string_view op);
 /// An op's kernels, best first, the reference last, with those of GPUs before the reference.
 std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> kernels);
 
-/// Names of the ops that have some.
-std::vector<std::string> ops_with_gpu_kernels();
+/// Of an op's kernel: by it proofs and hashes of sources are known. OP, and OP_mma of that on tensor cores.
+std::string gpu_kernel_name(std::string_view op, bool exact);
+/// Of all kernels.
+std::vector<std::string> gpu_kernel_names();
 
 /// What gpu.cpp states of a kernel: which calls it takes, and the launches of each pass (nullptr: none).
 struct GpuLaunches {
@@ -45,7 +47,7 @@ const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCal
 void run_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call, Direction direction);
 
 /// For gpu.cpp: a kernel of the CUDA name, for the simulated device, emulated where emulation() says so.
-/// gpu_kernels() makes an exact one a kernel of CUDA too.
+/// gpu_kernels() makes it a kernel of CUDA too.
 template <const Op& (*kOp)(), const GpuLaunches& kLaunches>
 Kernel emulated_kernel() {
   Kernel k{.name = kLaunches.exact ? "cuda" : "cuda_mma",

@@ -72,8 +72,8 @@ void register_op(const Op& op) {
   list().push_back(&op);
 }
 
-std::string kernel_set_fingerprint(DeviceKind device) {
-  return kernel_set_fingerprint(all_ops(), device);
+std::string kernel_set_fingerprint(DType compute, DeviceKind device) {
+  return kernel_set_fingerprint(all_ops(), compute == DType::bf16 ? device : DeviceKind::cpu);
 }
 
 std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind device) {

@@ -20,11 +20,14 @@ bool is_double(const OpCall& call) {
   return false;
 }
 
-void warn_once(const Op& op, const std::string& reasons) {
+/// Once for each op and place.
+void warn_of_slow(const Op& op, const std::string& place, const std::string& reasons) {
   static std::mutex mutex;
   static std::set<std::string> seen;
   const std::lock_guard lock(mutex);
-  if (seen.insert(op.name).second) log::warn("{} runs on its reference kernel: {}", op.name, reasons);
+  const std::string what = fmt::format("op '{}' runs {}", op.name, place);
+  if (seen.insert(what).second)
+    log::warn("{}: {}", what, reasons.empty() ? "no other kernel exists" : reasons);
 }
 
 /// The first input whose format the kernel does not read, as a reason to refuse the call; else "".
@@ -79,7 +82,7 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
     throw Error(
         fmt::format("no fast kernel for op '{}' ({})", op.name, reasons.empty() ? "none exists" : reasons),
         "--kernels=any runs it on the slow reference instead and says so");
-  warn_once(op, reasons);
+  warn_of_slow(op, "on its slow reference kernel", reasons);
   return reference;
 }
 
@@ -96,11 +99,7 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
     throw Error(fmt::format("op '{}' has no kernel on device '{}'{}", op.name, name_of(device),
                             reasons.empty() ? "" : fmt::format(" for this call ({})", reasons)),
                 "--kernels=any runs it on the host instead, with copies to and fro, and says so");
-  static std::once_flag said;
-  std::call_once(said, [device] {
-    log::warn("device {}: ops that have no kernel there run on the host, with copies to and fro",
-              name_of(device));
-  });
+  warn_of_slow(op, fmt::format("on the host, with copies to device '{}' and back", name_of(device)), reasons);
   return nullptr;
 }
 

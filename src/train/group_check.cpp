@@ -6,7 +6,7 @@
 #include "base/build_info.h"
 #include "base/hash.h"
 #include "comm/agree.h"
-#include "ops/registry.h"
+#include "train/resume_check.h"
 
 namespace ingot {
 namespace {
@@ -45,7 +45,7 @@ void require_same_program(Communicator& group, const Recipe& recipe) {
     const auto file = real_file_system().map("/proc/self/exe");
     const auto program = file->bytes();
     return fmt::format("commit {}\nprogram {}\nkernel set {}\n{}", build_info().commit,
-                       hash128_hex(program.data(), program.size()), kernel_set_fingerprint(),
+                       hash128_hex(program.data(), program.size()), kernel_set_of(recipe),
                        print_config(recipe));
   };
   require_same(group, "program or recipe", mine, "start one program with one recipe on all ranks");

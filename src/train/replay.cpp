@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <set>
 
-#include "ops/registry.h"
 #include "report/run_record.h"
+#include "train/resume_check.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 
@@ -60,10 +60,10 @@ std::vector<DigestStart> starts_of(const ReplayRequest& r, const RecordedDigests
   return starts;
 }
 
-std::string program_differences(const DigestStart& then, int ranks) {
+std::string program_differences(const DigestStart& then, const std::string& kernels, int ranks) {
   std::string text;
-  if (then.kernels != kernel_set_fingerprint())
-    text += fmt::format("\n  kernels: set {}, this program has {}", then.kernels, kernel_set_fingerprint());
+  if (then.kernels != kernels)
+    text += fmt::format("\n  kernels: set {}, this program has {}", then.kernels, kernels);
   if (then.ranks != ranks) text += fmt::format("\n  layout: {} ranks, here are {}", then.ranks, ranks);
   return text;
 }
@@ -81,11 +81,12 @@ ReplayReport replay_run(FileSystem& fs, const ReplayRequest& r, World& world) {
     throw Error(fmt::format("'{}' holds a run", r.folder), "choose another --folder for the replay");
   const RecordedDigests recorded = read_digests(fs, r.run + "/" + kDigestsFile);
   const std::vector<DigestStart> starts = starts_of(r, recorded);
-  for (const DigestStart& then : starts)
-    if (const std::string found = program_differences(then, world.ranks()); !found.empty())
-      refuse(r.run, found);
   const Recipe recipe =
       load_run(fs, r.run, {"--run.folder=" + r.folder, "--health.digest_every=1", "--health.replay_every=0"});
+  for (const DigestStart& then : starts)
+    if (const std::string found = program_differences(then, kernel_set_of(recipe), world.ranks());
+        !found.empty())
+      refuse(r.run, found);
   if (world.rank() == 0) fs.remove_all(r.folder + "/" + kDigestsFile);  // of a replay before this one
   Trainer trainer(fs, recipe, StartMode::fresh, &world, Rewind{.from = r.from, .of_run = r.run});
   for (const DigestStart& then : starts)

@@ -51,6 +51,10 @@ int64_t next_save(const Recipe& recipe, int64_t step) {
 
 }  // namespace
 
+std::string kernel_set_of(const Recipe& recipe) {
+  return kernel_set_fingerprint(recipe.model_precision().compute);
+}
+
 void require_same_run(const CheckpointReader& reader, const Recipe& recipe, const std::string& tokenizer,
                       bool accept_kernels, bool warns) {
   if (reader.manifest().blobs.contains(kImportBlob))
@@ -59,9 +63,9 @@ void require_same_run(const CheckpointReader& reader, const Recipe& recipe, cons
                             recipe.run.folder));
   const SavedRun then = SavedRun::of(reader);
   const std::string& kernels = then.kernels;
-  if (kernels != kernel_set_fingerprint()) {
+  if (kernels != kernel_set_of(recipe)) {
     const std::string what = fmt::format("'{}' was written with kernel set {}, this program has {}",
-                                         reader.path(), kernels, kernel_set_fingerprint());
+                                         reader.path(), kernels, kernel_set_of(recipe));
     if (!accept_kernels)
       throw Error(
           what + ": the run would not continue bit for bit",

@@ -7,6 +7,9 @@
 
 namespace ingot {
 
+/// kernel_set_fingerprint() of the recipe's runs on this device: what they record.
+std::string kernel_set_of(const Recipe& recipe);
+
 /// Throws Error where the kernels (unless `accept_kernels`) or the tokenizer (by content hash) are others, or
 /// the recipe has other values of what has decided the weights so far. Other changes of the recipe, and
 /// accepted kernels, are warned of where `warns`.

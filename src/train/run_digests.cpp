@@ -5,8 +5,8 @@
 
 #include "base/host_name.h"
 #include "comm/agree.h"
-#include "ops/registry.h"
 #include "report/json_lines.h"
+#include "train/resume_check.h"
 #include "train/run_layout.h"
 
 namespace ingot {
@@ -47,7 +47,7 @@ RunDigests::RunDigests(FileSystem& fs, TrainEngine& engine, const std::string& f
       replay_(engine) {
   start_ = {.step = step,
             .ranks = world_.size(),
-            .kernels = kernel_set_fingerprint(),
+            .kernels = kernel_set_of(engine.recipe()),
             .recipe = print_config(engine.recipe())};
   for (const std::string& line : describe_layout(engine.recipe()))
     start_.layout += (start_.layout.empty() ? "" : "; ") + line;

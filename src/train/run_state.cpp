@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "checkpoint/model_state.h"
 #include "checkpoint/parameter_part.h"
-#include "ops/registry.h"
 #include "train/branch.h"
 #include "train/phase_kind.h"
+#include "train/resume_check.h"
 
 namespace ingot {
 namespace {
@@ -132,7 +132,7 @@ SaveRequest RunState::save_request(const std::string& protection) {
                                       tokens_,
                                       sampler_->phase(),
                                       data_.tokenizer.content_hash(),
-                                      kernel_set_fingerprint(),
+                                      kernel_set_of(engine_.recipe()),
                                       sampler_->progress(),
                                       rewound_}
                                  .json();

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "comm/agree.h"
-#include "ops/registry.h"
+#include "train/resume_check.h"
 
 namespace ingot {
 
@@ -20,7 +20,7 @@ ShareReplay::ShareReplay(TrainEngine& engine) : engine_(engine), every_(engine.r
   }
   holders_ = grid.size(GridAxis::dp) / group_;
   if (every_ == 0) return;
-  const std::vector<std::string> kernels = all_gather_text(groups.world(), kernel_set_fingerprint());
+  const std::vector<std::string> kernels = all_gather_text(groups.world(), kernel_set_of(engine.recipe()));
   if (std::all_of(kernels.begin(), kernels.end(), [&](const std::string& k) { return k == kernels[0]; }))
     return;
   every_ = 0;

@@ -10,7 +10,6 @@
 #include "base/progress.h"
 #include "base/standard_streams.h"
 #include "comm/agree.h"
-#include "ops/registry.h"
 #include "report/report.h"
 #include "train/group_check.h"
 #include "train/phase_kind.h"
@@ -140,7 +139,7 @@ void Trainer::restore(const Rewind& rewind, bool accept_kernels) {
                   : newest_checkpoint();
   if (!reader) return state_->begin();
   require_same_run(*reader, recipe(), data_->tokenizer.content_hash(), accept_kernels, leads());
-  if (const std::string then = SavedRun::of(*reader).kernels; then != kernel_set_fingerprint())
+  if (const std::string then = SavedRun::of(*reader).kernels; then != kernel_set_of(recipe()))
     accepted_kernels_ = then;
   state_->restore(*reader);
   newest_ = {reader->path(), reader->step()};

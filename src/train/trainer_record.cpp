@@ -9,7 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "comm/launch.h"
 #include "device/simd/isa.h"
-#include "ops/registry.h"
+#include "train/resume_check.h"
 #include "train/run_layout.h"
 #include "train/trainer.h"
 
@@ -18,7 +18,7 @@ namespace ingot {
 RunRecord::Start Trainer::this_start() const {
   RunRecord::Start start = start_of_this_program(wall_seconds());
   start.set("first step", step() + 1);
-  start.set("kernels", kernel_set_fingerprint());
+  start.set("kernels", kernel_set_of(recipe()));
   if (!accepted_kernels_.empty()) start.set("accepted kernels of the checkpoint", accepted_kernels_);
   start.set("instruction set", isa_name(active_isa()));
   start.set("threads", static_cast<int64_t>(num_threads()));
@@ -58,7 +58,7 @@ void Trainer::write_record() {
   record.set("plan", "machine GB/s", plan_.read_gbs);
   for (const PhasePlan& s : plan_.phases)
     record.set("plan", s.name + " GFLOP per step", s.levels.front().step_flops * 1e-9);
-  record.set("kernels", "fingerprint", kernel_set_fingerprint());
+  record.set("kernels", "fingerprint", kernel_set_of(recipe()));
   record.set_config(to_node(recipe()));
   record_start(fs_, recipe().run.folder, record, this_start(), renamed_recipe_keys());
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "device/cuda/cuda_device.h"
+#include "device/gpu/emulator.h"
 #include "device/simd/gpu_array.h"
 #include "ops/gpu_proof.h"
 #include "support/device_steps.h"
@@ -169,6 +170,45 @@ TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
   EXPECT_EQ(gpu.graph_counts().replayed, 2);
   EXPECT_EQ(measured, expected);
   EXPECT_EQ(state_of(gpu), state_of(cpu));
+}
+
+/// What three steps measured and left, on a device.
+struct Trained {
+  std::vector<double> measured;
+  std::map<std::string, std::string> state;
+  int64_t unplanned_copies;  ///< of the last step
+};
+Trained train_on(DeviceKind device, const Recipe& r) {
+  const ComputeOn on(device);
+  TrainEngine engine(r);
+  engine.model().weights().initialize(3);
+  std::vector<double> measured = steps(engine, 2);
+  const auto& copies = device_of(device).counters().unplanned_copies;
+  const int64_t before = copies;
+  measure(engine, batch_of(r, 2), 0.01 / 3, measured);
+  return {measured, state_of(engine), copies - before};
+}
+
+/// In bf16 products and attention run on tensor cores, those of the GPU, or the emulator's on the simulated
+/// device; no op runs on the host, whose kernels have other bits.
+TEST(CudaSteps, InBf16HaveTheBitsOfTheTensorCoresThatAreEmulated) {
+  if (!cuda_device().driver().is_faked())
+    GTEST_SKIP() << "instructions of a GPU add in an order of their own";
+  Recipe r = recipe_of("zaya");
+  const int64_t copies_of_f32 = [&] {
+    const Unproven unproven;
+    return train_on(DeviceKind::cuda, r).unplanned_copies;
+  }();
+  r.run.precision = PrecisionChoice::bf16;
+  set_emulation({.on = true, .seed = 3, .mma = true});
+  const Trained emulated = train_on(DeviceKind::sim, r);
+  set_emulation({});
+  const Unproven unproven;
+  const Trained gpu = train_on(DeviceKind::cuda, r);
+  EXPECT_EQ(gpu.unplanned_copies, copies_of_f32);
+  EXPECT_EQ(gpu.measured, emulated.measured);
+  EXPECT_EQ(gpu.state, emulated.state);
+  EXPECT_NE(gpu.measured, train_on(DeviceKind::cpu, r).measured);
 }
 
 /// No kernel of a GPU has moments in bf16.

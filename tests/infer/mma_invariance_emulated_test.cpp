@@ -1,6 +1,7 @@
 // In bf16 on emulated tensor cores training's forward, prefill in any chunks and token-by-token decoding are
-// one function, bit for bit, whatever documents stand beside. Products are those of the tensor cores;
-// attention and convolutions over a cache are the CPU's, whose bits the kernels for whole documents have.
+// one function, bit for bit, whatever documents stand beside. Products and attention, over a cache too, are
+// those of the tensor cores; convolutions over a cache are the CPU's, whose bits the kernels for whole
+// documents have.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,10 +33,10 @@ class MmaInvariance : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(MmaInvariance, TrainingEqualsPrefillEqualsDecoding) {
-  const auto before = emulated_launches();
+  auto before = emulated_launches();
   const Bits all = training(batch_);
-  EXPECT_GT(emulated_launches()["mma_product"],
-            before.count("mma_product") > 0 ? before.at("mma_product") : 0);
+  for (const char* kernel : {"mma_product", "mma_attention_forward"})
+    EXPECT_GT(emulated_launches()[kernel], before[kernel]) << kernel;
   for (const float v : all) ASSERT_TRUE(std::isfinite(v));
   EXPECT_TRUE(same(all, training(batch_, HeadMode::recompute)));
   CachedSequences sequences(*model_, 1000, LatentDecoding::materialised, DeviceKind::sim);
@@ -102,14 +103,18 @@ INSTANTIATE_TEST_SUITE_P(Models, MmaInvariance, ::testing::Values("gpt2", "llama
 INSTANTIATE_TEST_SUITE_P(Models, MmaChain, ::testing::Values("gpt2", "llama", "moe"));
 
 TEST(MmaFingerprint, SaysThatTensorCoresAreOn) {
-  const std::string off = kernel_set_fingerprint(DeviceKind::sim);
-  EXPECT_EQ(off, kernel_set_fingerprint(DeviceKind::cpu));
+  const auto on_sim = [](DType compute) { return kernel_set_fingerprint(compute, DeviceKind::sim); };
+  const std::string off = on_sim(DType::bf16);
+  EXPECT_EQ(off, kernel_set_fingerprint(DType::bf16, DeviceKind::cpu));
   set_emulation({.on = true, .seed = 1});
-  EXPECT_EQ(off, kernel_set_fingerprint(DeviceKind::sim));
+  EXPECT_EQ(off, on_sim(DType::bf16));
   set_emulation({.on = true, .seed = 1, .mma = true});
-  EXPECT_NE(off, kernel_set_fingerprint(DeviceKind::sim));
-  EXPECT_EQ(off, kernel_set_fingerprint(DeviceKind::cpu));
+  EXPECT_NE(off, on_sim(DType::bf16));
+  EXPECT_EQ(off, on_sim(DType::f32)) << "products of f32 do not run on them";
+  EXPECT_EQ(off, kernel_set_fingerprint(DType::bf16, DeviceKind::cpu));
   set_emulation({});
+  EXPECT_NE(off, kernel_set_fingerprint(DType::bf16, DeviceKind::cuda));
+  EXPECT_EQ(off, kernel_set_fingerprint(DType::f32, DeviceKind::cuda));
 }
 
 }  // namespace ingot::test::mma_invariance_emulated_test

@@ -122,6 +122,10 @@ TEST(Linear, Cases) {
         c.output_row_indexed = {true};
         c.finite_differences = rows <= 5;
         check_op(c);
+        if (type == DType::bf16 || out != DType::f32) continue;
+        c.name += " rows of bf16";
+        c.inputs[0].meta.dtype = DType::bf16;
+        check_op(c);
       }
 }
 

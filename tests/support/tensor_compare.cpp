@@ -33,14 +33,14 @@ void expect_same_bits(const Tensor& a, const Tensor& b, int64_t bytes, const std
   EXPECT_EQ(0, std::memcmp(a.data, b.data, static_cast<size_t>(bytes))) << what << ": bits differ";
 }
 
-void expect_near_rows(const Tensor& found, const Tensor& expected, int64_t k, double of_case,
-                      const std::string& what) {
+void expect_near(const Tensor& found, const Tensor& expected, const Nearness& near, const std::string& what) {
   if (!is_floating(found.dtype())) return expect_same_bits(found, expected, found.bytes(), what);
-  const double tolerance =
-      found.dtype() == DType::bf16 ? std::ldexp(1, -8) : std::ldexp(std::sqrt(static_cast<double>(k)), -14);
-  if (of_case > tolerance) return expect_close(found, expected, of_case, what);
+  const double tolerance = found.dtype() == DType::bf16
+                               ? std::ldexp(near.roundings, -8)
+                               : std::ldexp(std::sqrt(static_cast<double>(near.k)), -14);
+  if (near.of_case > tolerance) return expect_close(found, expected, near.of_case, what);
   const Array a = reference::load(found), b = reference::load(expected);
-  const auto width = static_cast<size_t>(found.shape()[-1]);
+  const size_t width = near.by_row ? static_cast<size_t>(found.shape()[-1]) : b.size();
   for (size_t row = 0; row < b.size(); row += width) {
     double scale = 0, worst = 0;
     for (size_t i = row; i < row + width; ++i) {

@@ -115,8 +115,9 @@ TEST_F(DeviceKernels, OfTheCpuAreRefusedWhereEmulatedOnesRunAlone) {
 
 TEST_F(DeviceKernels, CountInTheFingerprintIfTheyDoNotHaveTheBitsOfTheCpu) {
   // What runs of earlier releases have recorded. Another value refuses to resume them.
-  EXPECT_EQ(kernel_set_fingerprint(DeviceKind::cpu), "3bd782095a17b111");
-  EXPECT_EQ(kernel_set_fingerprint(DeviceKind::sim), kernel_set_fingerprint(DeviceKind::cpu));
+  const std::string cpu = kernel_set_fingerprint(DType::bf16, DeviceKind::cpu);
+  EXPECT_EQ(cpu, "3bd782095a17b111");
+  EXPECT_EQ(kernel_set_fingerprint(DType::bf16, DeviceKind::sim), cpu);
   const Op plain = add_op(), exact = with_sim_kernel(accept), rounding = with_sim_kernel(accept, false);
   const auto of = [](const Op& op, DeviceKind device) {
     const Op* const list[] = {&op};

@@ -111,12 +111,12 @@ begin_kernel(float* max_logit, int64_t heads, float lowest) {
 
 }  // namespace
 
+void launch_first_max_logit(GpuStream stream, float* max_logit, int64_t heads, bool has_rows) {
+  launch("attention_begin", begin_kernel, grid_of(heads, kAttentionThreads), stream, max_logit, heads,
+         has_rows ? -__builtin_inff() : 0.0f);
+}
+
 void launch_attention_forward(GpuStream stream, const AttentionArgs& args) {
-  int64_t rows = args.document_rows;
-  for (int64_t s = 0; s < args.span_count; ++s) rows += args.spans[s].rows;
-  if (args.max_logit != nullptr)
-    launch("attention_begin", begin_kernel, grid_of(args.heads, kAttentionThreads), stream, args.max_logit,
-           args.heads, rows > 0 ? -__builtin_inff() : 0.0f);
   with_parts(args.type, args.values(), [&]<class T, int kParts>(int64_t channel_parts) {
     each_table(args, args.heads / args.kv_heads, [&](const SpanTable& table) {
       launch("attention_forward", forward_kernel<T, kParts>,

@@ -65,17 +65,21 @@ struct ScoreRule {
   float scale, softcap;  ///< no cap: 0
 };
 
+template <bool kCap>
+INGOT_INLINE Vec scaled(const ScoreRule& rule, Vec score) {
+  const Vec x = score * set1(rule.scale);
+  return kCap ? vtanh(x / set1(rule.softcap)) * set1(rule.softcap) : x;
+}
+
 /// Scales, caps and masks the scores of one row; returns their maximum. kAll: every key is seen, all vectors
 /// there.
 template <bool kCap, bool kAll>
 INGOT_INLINE float mask_row(const ScoreRule& rule, float* s, int vecs, Visible keys) {
   const float lowest = -__builtin_inff();
-  const Vec scale = set1(rule.scale);
   Vec top = set1(lowest);
   INGOT_UNROLL_VECTORS
   for (int v = 0; v < (kAll ? kAttentionBlockVecs : vecs); ++v) {
-    Vec x = load(s + v * kLanes) * scale;
-    if (kCap) x = vtanh(x / set1(rule.softcap)) * set1(rule.softcap);
+    Vec x = scaled<kCap>(rule, load(s + v * kLanes));
     if (!kAll) x = mask_keys(x, v * kLanes, keys, set1(lowest));
     store(s + v * kLanes, x);
     top = max(top, x);
@@ -97,6 +101,23 @@ INGOT_INLINE Lanes exp_row(float* s, int vecs, float base) {
   return total;
 }
 
+/// Of keys that are seen: exp(s - lse), and d s / d (q . k).
+struct Probability {
+  Vec p, slope;
+};
+template <bool kCap>
+INGOT_INLINE Probability probability_of(const ScoreRule& rule, Vec score, Vec lse) {
+  const Vec scale = set1(rule.scale);
+  Vec x = score * scale;
+  Vec slope = scale;
+  if (kCap) {
+    const Vec t = vtanh(x / set1(rule.softcap));
+    x = t * set1(rule.softcap);
+    slope = slope * (set1(1.0f) - t * t);
+  }
+  return {exp_below(x - lse), slope};
+}
+
 /// Probabilities, and the gradients of their unscaled scores.
 struct ProbabilityGradients {
   Vec p, d_s;
@@ -106,17 +127,9 @@ struct ProbabilityGradients {
 template <bool kCap, bool kAll>
 INGOT_INLINE ProbabilityGradients gradients_of(const ScoreRule& rule, Vec score, Vec d_p, int first,
                                                Visible keys, float lse, float delta) {
-  const Vec scale = set1(rule.scale);
-  Vec x = score * scale;
-  Vec slope = scale;
-  if (kCap) {
-    const Vec t = vtanh(x / set1(rule.softcap));
-    x = t * set1(rule.softcap);
-    slope = slope * (set1(1.0f) - t * t);
-  }
-  Vec prob = exp_below(x - set1(lse));
-  if (!kAll) prob = mask_keys(prob, first, keys, zero());
-  return {prob, prob * (d_p - set1(delta)) * slope};
+  Probability is = probability_of<kCap>(rule, score, set1(lse));
+  if (!kAll) is.p = mask_keys(is.p, first, keys, zero());
+  return {is.p, is.p * (d_p - set1(delta)) * is.slope};
 }
 
 }  // namespace ingot::INGOT_ISA

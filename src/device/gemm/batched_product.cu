@@ -31,7 +31,7 @@ INGOT_INLINE void store_mirrored(const GpuProduct& p, int64_t first_row, int64_t
     sync_threads();
     for (int e = thread; e < kSide * kTile; e += kProductThreads) {
       const int64_t i = first_row + r * kSide + e % kSide, j = first_column + e / kSide;
-      if (i < p.m && j < i) p.c[j * p.c_row + i] = tile.x[e % kSide][e / kSide];
+      if (i < p.m && j < i) static_cast<float*>(p.c)[j * p.c_row + i] = tile.x[e % kSide][e / kSide];
     }
     sync_threads();
   }
@@ -63,7 +63,7 @@ symmetric_product_kernel(const GpuSymmetricProduct s) {
       sum[r][c] = add_rn(mul_rn(s.plus_factor, plus), mul_rn(s.factor, sum[r][c]));
       if (i == j) sum[r][c] = add_rn(sum[r][c], s.diagonal);
     }
-    p.c[at] = sum[r][c];
+    static_cast<float*>(p.c)[at] = sum[r][c];
   }
   store_mirrored(p, first_row, first_column, sum, a);
 }

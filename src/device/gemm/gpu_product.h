@@ -7,22 +7,24 @@
 namespace ingot {
 
 /// Element (i, k) of A is a[i * a_row + k * a_k], element (k, j) of B is b[k * b_k + j * b_column].
-template <class Operand, class Result>
-struct GpuProductOf {
+struct GpuProductOperands {
   int64_t m = 0, n = 0, k = 0;
-  const Operand* a = nullptr;
+  const void* a = nullptr;
   int64_t a_row = 0, a_k = 1;
-  const Operand* b = nullptr;
+  const void* b = nullptr;
   int64_t b_k = 0, b_column = 1;
-  Result* c = nullptr;  ///< [m, n], rows c_row apart
+  void* c = nullptr;  ///< [m, n], rows c_row apart
   int64_t c_row = 0;
   const float* bias = nullptr;  ///< [n], or none
   bool accumulate = false;
 };
 
 /// Each output is one chain of fused multiply-adds over ascending k, from 0 or from C, and then the bias: the
-/// CPU's bits (docs/numerics.md, rule 2).
-struct GpuProduct : GpuProductOf<float, float> {};
+/// CPU's bits (docs/numerics.md, rule 2). All are f32, but in launch_product(), where one operand may be bf16
+/// and so may C: then the chain begins at 0, and what was there is added before the result is rounded.
+struct GpuProduct : GpuProductOperands {
+  DType a_type = DType::f32, b_type = DType::f32, c_type = DType::f32;
+};
 INGOT_GPU_KERNEL(void, launch_product, (GpuStream stream, const GpuProduct& product));
 
 /// What tensor cores multiply: bf16; f32 that is read as its rounding to bf16; or f32 as the sum of two bf16,
@@ -33,21 +35,24 @@ enum class MmaOperand { bf16, rounded, split };
 /// 16 the roundings, then what is left); then C is added, then the bias, and the result rounded once. It
 /// follows from its row of A, its column of B and k alone (docs/numerics.md, "On tensor cores"). Of a_row and
 /// a_k one is 1, and of b_k and b_column.
-struct GpuMmaProduct : GpuProductOf<void, void> {
+struct GpuMmaProduct : GpuProductOperands {
   MmaOperand a_is = MmaOperand::bf16, b_is = MmaOperand::bf16;
   DType c_type = DType::f32;  ///< or bf16
 };
 INGOT_GPU_KERNEL(void, launch_mma_product, (GpuStream stream, const GpuMmaProduct& product));
 
 /// Moves the operands so many elements on.
+INGOT_ANYWHERE void advance_bytes(GpuProductOperands& p, int64_t a, int64_t b, int64_t c) {
+  p.a = static_cast<const char*>(p.a) + a;
+  p.b = static_cast<const char*>(p.b) + b;
+  p.c = static_cast<char*>(p.c) + c;
+}
 INGOT_ANYWHERE void advance(GpuProduct& p, int64_t a, int64_t b, int64_t c) {
-  p.a += a, p.b += b, p.c += c;
+  advance_bytes(p, 4 * a, 4 * b, 4 * c);  // of f32
 }
 INGOT_ANYWHERE void advance(GpuMmaProduct& p, int64_t a, int64_t b, int64_t c) {
   const auto bytes = [](MmaOperand is) { return is == MmaOperand::bf16 ? 2 : 4; };
-  p.a = static_cast<const char*>(p.a) + a * bytes(p.a_is);
-  p.b = static_cast<const char*>(p.b) + b * bytes(p.b_is);
-  p.c = static_cast<char*>(p.c) + c * (p.c_type == DType::bf16 ? 2 : 4);
+  advance_bytes(p, a * bytes(p.a_is), b * bytes(p.b_is), c * (p.c_type == DType::bf16 ? 2 : 4));
 }
 
 /// Products of groups of rows, e of the rows offsets[e] .. offsets[e + 1] (on the device), each at most the

@@ -5,11 +5,12 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
+template <class A, class B, class C>
 INGOT_KERNEL(kProductThreads)
 product_kernel(const GpuProduct p) {
   INGOT_SHARED(ProductTile, a);
   INGOT_SHARED(ProductTile, b);
-  product_block(p, block_index(), a, b);
+  product_block<A, B, C>(p, block_index(), a, b);
 }
 
 INGOT_KERNEL(kProductThreads)
@@ -62,7 +63,21 @@ column_sums_kernel(const GpuColumnSums s) {
 }  // namespace
 
 void launch_product(GpuStream stream, const GpuProduct& p) {
-  launch("product", product_kernel, {blocks_of<kTile>(p), kProductThreads}, stream, p);
+  const auto of_types = [&]<class A, class B, class C>() {
+    launch("product", product_kernel<A, B, C>, {blocks_of<kTile>(p), kProductThreads}, stream, p);
+  };
+  const auto of_result = [&]<class A, class B>() {
+    if (p.c_type == DType::bf16)
+      of_types.template operator()<A, B, bf16>();
+    else
+      of_types.template operator()<A, B, float>();
+  };
+  if (p.a_type == DType::bf16)
+    of_result.template operator()<bf16, float>();
+  else if (p.b_type == DType::bf16)
+    of_result.template operator()<float, bf16>();
+  else
+    of_result.template operator()<float, float>();
 }
 
 void launch_grouped_rows(GpuStream stream, const GpuGroupedProduct& g) {

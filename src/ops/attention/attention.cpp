@@ -7,10 +7,9 @@
 
 #include "ops/attention/attention.h"
 #include "ops/attention/call.h"
+#include "ops/attention/span_lists.h"
 #include "ops/common.h"
 #include "ops/gpu_registry.h"
-#include "ops/sequence/documents.h"
-#include "ops/sequence/sequence_store.h"
 
 namespace ingot {
 namespace {
@@ -58,65 +57,18 @@ std::string print(const void* attr_data) {
                      a.head_width, a.values(), a.score_scale(), a.window, a.softcap, a.layer);
 }
 
-static_assert(kAttentionBlock == SequenceState::kPageTokens);
-
-/// Spans whose keys lie in the call's rows, and spans whose keys lie in pages (this call's included, once
-/// appended). One per thread is kept: a call should not ask for memory.
-struct SpanLists {
-  std::vector<AttentionSpan> in_place, paged;
-  std::vector<KvRows> fresh;
-  std::vector<const void*> blocks;  ///< of each paged span: keys, then values
-
-  static const SpanLists& of(const OpCall& call) {
-    thread_local SpanLists lists;
-    lists.fill(call.attr<AttentionAttr>(), call);
-    return lists;
-  }
-
- private:
-  void fill(const AttentionAttr& a, const OpCall& call) {
-    const Tensor& qkv = call.in[0];
-    const CallSpans of_call(call, a.rows, kAttentionDocuments);
-    const auto spans = of_call.spans();
-    in_place.clear(), paged.clear(), fresh.clear(), blocks.clear();
-    for (const SequenceSpan& s : spans) {
-      if (s.rows == 0) continue;
-      if (s.state == nullptr)
-        in_place.push_back({s.row_begin, s.rows, 0, nullptr, nullptr, s.phase});
-      else
-        fresh.push_back({s.state, s.past, qkv.slice(s.row_begin, s.row_begin + s.rows)});
-    }
-    if (fresh.empty()) return;
-    SequenceState::append_kv(a.layer, fresh);
-    for (const KvRows& f : fresh) {
-      const int64_t pages = SequenceStore::pages_for(f.position + f.packed.dim(0));
-      for (int64_t p = 0; p < pages; ++p) blocks.push_back(f.state->keys(a.layer, p));
-      for (int64_t p = 0; p < pages; ++p) blocks.push_back(f.state->values(a.layer, p));
-    }
-    const void* const* at = blocks.data();
-    for (const SequenceSpan& s : spans) {
-      if (s.rows == 0 || s.state == nullptr) continue;
-      const int64_t pages = SequenceStore::pages_for(s.past + s.rows);
-      paged.push_back({s.row_begin, s.rows, s.past, at, at + pages, s.phase});
-      at += 2 * pages;
-    }
-  }
-};
-
 void forward(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
   const SpanLists& lists = SpanLists::of(call);
   auto* max_logit = call.out[2].as<float>();
   std::vector<float> second(static_cast<size_t>(a.heads));
   AttentionArgs args = attention_arguments(call);
-  args.spans = lists.in_place.data(), args.span_count = static_cast<int64_t>(lists.in_place.size());
+  lists.set_in_place(args);
   args.max_logit = max_logit;
   if (!lists.in_place.empty() || lists.paged.empty()) attention_forward(args);
   if (!lists.paged.empty()) {
-    args.spans = lists.paged.data(), args.span_count = static_cast<int64_t>(lists.paged.size());
     args.max_logit = lists.in_place.empty() ? max_logit : second.data();
-    args.k_stride = a.head_width, args.v_stride = a.values(), args.turned_keys = true;
-    args.k_head = kAttentionBlock * a.head_width, args.v_head = kAttentionBlock * a.values();
+    lists.set_paged(a, args);
     attention_forward(args);
     for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
       max_logit[h] = std::max(max_logit[h], second[h]);
@@ -136,8 +88,7 @@ void backward(const OpCall& call) {
   std::vector<std::byte> buffer(slot.accumulate ? static_cast<size_t>(qkv.bytes()) : 0);
   auto* d_qkv = slot.accumulate ? buffer.data() : static_cast<std::byte*>(slot.tensor.data);
   AttentionBackwardArgs args = attention_backward_arguments(call, d_qkv);
-  args.forward.spans = lists.in_place.data(),
-  args.forward.span_count = static_cast<int64_t>(lists.in_place.size());
+  lists.set_in_place(args.forward);
   attention_backward(args);
   if (slot.accumulate)
     copy_tensor(slot.tensor.data, slot.tensor.dtype(), d_qkv, qkv.dtype(), qkv.numel(), true);

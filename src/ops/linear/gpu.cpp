@@ -1,5 +1,7 @@
-// linear's kernels for GPUs, exact ones of f32 and those of bf16 on tensor cores: from tensors to the
+// linear's kernels for GPUs, exact ones of f32 weights and those of bf16 on tensor cores: from tensors to the
 // launches of product.cu and mma_product.cu.
+#include <algorithm>
+
 #include "ops/gpu_product_operands.h"
 #include "ops/linear/linear.h"
 #include "ops/parameter_chunks.h"
@@ -49,10 +51,18 @@ template <class Product>
 constexpr GpuLaunches launches_of(const char* (*refuse)(const OpCall&)) {
   return {refuse, forward<Product>, backward_input<Product>, backward_weight<Product>};
 }
+/// Weights and outputs of f32, by rows of either type: those of a router in a run of bf16.
+const char* refuse(const OpCall& call) {
+  if (const char* reason = refuse_weight_types(call, 1)) return reason;
+  const auto is_other = [](const Tensor& t) { return t.defined() && t.dtype() != DType::f32; };
+  const bool others = is_other(call.in[1]) || std::any_of(call.out.begin(), call.out.end(), is_other) ||
+                      std::any_of(call.d_out.begin(), call.d_out.end(), is_other);
+  return others ? "weights or outputs of another type than f32" : nullptr;
+}
 const char* refuse_mma(const OpCall& call) {
   return refuse_mma_types(call, 0, 1);
 }
-constexpr GpuLaunches kLaunches = launches_of<GpuProduct>(refuse_other_than_f32);
+constexpr GpuLaunches kLaunches = launches_of<GpuProduct>(refuse);
 constexpr GpuLaunches kMmaLaunches = on_tensor_cores(launches_of<GpuMmaProduct>(refuse_mma), 1);
 
 }  // namespace
