@@ -1,4 +1,4 @@
-"""Rows of inference beside llama.cpp, on random weights of GPT-2's shape, and the model of 8.8 billion on this machine."""
+"""Rows of inference beside llama.cpp, on random weights of GPT-2's shape; of many sequences at a time; and the model of 8.8 billion on this machine."""
 
 import json
 import statistics
@@ -66,4 +66,53 @@ def eight_billion(context):
         rows.append(row.make(row.Target(f"8b-prefill-{kind}", "tokens/s", FLOPS, bar_of_limit=0.50), [t["prefill_tokens_per_s"]], None, "no peer has this model",
                              [t["prefill_tokens_per_s"] / t["prefill_of_peak"]]))
         rows.append(row.make(row.Target(f"8b-memory-{kind}", "GiB", "the target", bar_of_limit=1.0, less=True), [t["resident_bytes"] / 2**30], None, "no peer has this model", [memory]))
+    chats = [context.ingot, "bench", "decode", "zaya1-8b", "--weights=bf16", "--prompt=32", "--new=16", "--batch=1,4", "--trials=2", "--quiet"]
+    one, four = process.json_of(chats, context.threads)["batches"]
+    rows.append(row.make(row.Target("8b-four-chats-bf16", "tokens/s", "1.6 x one chat's", bar_of_limit=1.0), [four["decode_tokens_per_s"]], None, "no peer has this model",
+                         [1.6 * one["decode_tokens_per_s"]]))
+    rows.append(row.make(row.Target("8b-four-chats-memory-bf16", "GiB", "the target", bar_of_limit=1.0, less=True), [four["resident_bytes"] / 2**30], None, "no peer has this model", [20]))
+    return rows
+
+
+BATCH_KINDS = {"f32": "f32", "bf16": "bf16"}  # ours, llama.cpp's: of equal weights
+BESIDE_PROMPT = "our own prompts' tokens/s"
+
+
+def batch_of(context, preset, sequences, prompt, new, trials=1, weights="f32", *fields):
+    """What `bench decode --batch` measured of one number of sequences."""
+    command = [context.ingot, "bench", "decode", preset, f"--weights={weights}", f"--prompt={prompt}", f"--new={new}", f"--batch={sequences}", f"--trials={trials}", "--quiet", *fields]
+    return process.json_of(command, context.threads)["batches"][0]
+
+
+def their_batch(context, kind, sequences, prompt, new):
+    """llama-batched-bench: tokens per second of all sequences after their prompts."""
+    command = [context.peers.folder / "llama/bin/llama-batched-bench", "-m", context.peers.folder / f"gguf/gpt2-{kind}.gguf", "-t", context.threads, "-tb", context.threads,
+               "-c", sequences * (prompt + new) + 64, "-b", 512, "-ub", 512, "-npp", prompt, "-ntg", new, "-npl", sequences, "--output-format", "jsonl"]
+    lines = [line for line in process.output(command, context.threads).splitlines() if line.startswith("{")]
+    return json.loads(lines[-1])["speed_tg"]
+
+
+def batches(context):
+    """Decoding of 64 sequences beside the rate of their prompts, the rate at which attention reads behind 512 tokens, what samples of one prompt
+    cost, and 16 sequences of GPT-2's shape beside llama.cpp."""
+    rows = []
+    for preset, vocabulary, bar in [("zaya-mini", 2048, 0.45), ("llama-small", 2048, 0.75)]:
+        t = [batch_of(context, preset, 64, 32, 32, 3, "f32", f"--vocab={vocabulary}") for _ in range(context.trials_of(5))]
+        rows.append(row.make(row.Target(f"decode-64-{preset}", "tokens/s", BESIDE_PROMPT, bar_of_limit=bar), [x["decode_tokens_per_s"] for x in t], None, "no peer: beside prompts",
+                             [x["prefill_tokens_per_s"] for x in t], [f"vocabulary of {vocabulary}; prompts and new tokens of 32"]))
+    t = [batch_of(context, "llama-small", 16, 512, 16, 1, "f32", "--vocab=2048") for _ in range(context.trials_of(5))]
+    rows.append(row.make(row.Target("attention-of-16-behind-512", "GB/s", "the rate of reading memory", bar_of_limit=0.60), [x["attention_bytes_per_s"] / 1e9 for x in t], None,
+                         "no peer: against the machine", [x["attention_bytes_per_s"] / x["attention_of_read"] / 1e9 for x in t], ["llama-small"]))
+    rows.append(row.make(row.Target("samples-16-of-512", "prefills", "the target", bar_of_limit=1.0, less=True), [x["samples_of_prefill"] for x in t], None, "no peer: beside one sample",
+                         [1.1 for _ in t], ["llama-small: to the first tokens of 16 samples of one prompt of 512"]))
+    why = context.peers.lacks("llama", "llama/bin/llama-batched-bench", *(f"gguf/gpt2-{peer}.gguf" for peer in BATCH_KINDS.values()))
+    mine, other = {k: [] for k in BATCH_KINDS}, {k: [] for k in BATCH_KINDS}
+    for _ in range(context.trials_of(5)):
+        for kind, peer in BATCH_KINDS.items():
+            mine[kind].append(batch_of(context, "gpt2", 16, 32, 32, 1, kind)["decode_tokens_per_s"])
+            if not why:
+                other[kind].append(their_batch(context, peer, 16, 32, 32))
+            context.say(f"16 sequences, {kind}: {mine[kind][-1]:.0f} tokens/s" + (f", llama.cpp {other[kind][-1]:.0f}" if not why else ""))
+    for kind, peer in BATCH_KINDS.items():
+        rows.append(row.make(row.Target(f"decode-16-gpt2-{kind}", "tokens/s", bar_ratio=1.2), mine[kind], None if why else {f"llama.cpp {peer}": other[kind]}, why))
     return rows

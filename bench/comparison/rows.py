@@ -30,6 +30,7 @@ ROWS = {
     "adamw": Rows("Operations", "clipping and AdamW on 124M parameters against the bytes that they move", operations.adamw),
     "muon": Rows("Operations", "Newton-Schulz of Muon against plain products", operations.muon),
     "decode": Rows("Inference", "prefill and decoding of GPT-2's shape in f32, bf16 and int8, beside llama.cpp", inference.decode),
+    "batches": Rows("Inference", "many sequences at a time: beside their prompts, the read rate and llama.cpp", inference.batches),
     "8b": Rows("Inference", "zaya1-8b with random weights: 20 GiB of memory and minutes", inference.eight_billion, usual=False),
     "tokenizer-encode": Rows("Text and files", "encoding beside Hugging Face's tokenizers", partial(text_and_files.tokenizer, "encode")),
     "tokenizer-train": Rows("Text and files", "learning 32,768 tokens of 128 MiB of text beside theirs", partial(text_and_files.tokenizer, "train")),

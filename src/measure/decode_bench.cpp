@@ -1,8 +1,6 @@
 // See decode_bench.h.
 #include "measure/decode_bench.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -10,12 +8,12 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "base/process_memory.h"
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
 #include "infer/engine.h"
 #include "measure/read_rate.h"
-#include "report/table.h"
 
 namespace ingot {
 namespace {
@@ -29,12 +27,6 @@ std::vector<int32_t> random_ids(int64_t count, int64_t vocabulary, uint64_t stre
     ids.push_back(
         static_cast<int32_t>(random.bits64(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocabulary)));
   return ids;
-}
-
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return int64_t{1024} * usage.ru_maxrss;
 }
 
 /// One prompt and its new tokens; with `ops` the time of each op.
@@ -60,10 +52,14 @@ DecodeTrial generate_once(Engine& engine, const DecodeBenchOptions& o, uint64_t 
   return t;
 }
 
-/// Time of each op in one forward pass of `seconds`, the mean of `calls` passes, and what is left beside
-/// them.
-Table forward_table(const char* title, const TapeProfile& profile, double calls, double seconds) {
-  Table table({words(title), number("calls", 0), number("ms", 4, 1e3), percent("share")});
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 30);
+}
+
+}  // namespace
+
+Table forward_table(std::string title, const TapeProfile& profile, double calls, double seconds) {
+  Table table({words(std::move(title)), number("calls", 0), number("ms", 4, 1e3), percent("share")});
   double rest = seconds;
   for (const auto& [name, p] : profile) {
     const double time = p.seconds[0] / calls;
@@ -73,12 +69,6 @@ Table forward_table(const char* title, const TapeProfile& profile, double calls,
   table.add({"outside of ops", {}, rest, rest / seconds});
   return table;
 }
-
-double gib(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 30);
-}
-
-}  // namespace
 
 double prefill_flops(const Decoder& decoder, int64_t tokens) {
   const ModelConfig& m = decoder.config();

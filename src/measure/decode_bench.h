@@ -8,6 +8,7 @@
 
 #include "base/spread.h"
 #include "infer/packed_model.h"
+#include "report/table.h"
 
 namespace ingot {
 
@@ -54,6 +55,10 @@ struct DecodeBenchReport {
   Spread decode_tokens() const;   ///< per second; the median token of each trial
   Spread decode_share() const;    ///< bytes_per_token x tokens per second / bandwidth
 };
+
+/// Time of each op in one forward pass of `seconds`, the mean of `calls` passes, and what is left beside
+/// them.
+Table forward_table(std::string title, const TapeProfile& profile, double calls, double seconds);
 
 /// FLOPs of a prompt of `tokens` tokens.
 double prefill_flops(const Decoder& decoder, int64_t tokens);

@@ -82,6 +82,25 @@ TEST(BenchDecode, PrintsRatesAndWritesJson) {
   EXPECT_EQ(bench({"--quiet"}).output.find("grouped_linear"), std::string::npos);
 }
 
+TEST(BenchDecode, ManySequencesAtATime) {
+  const test::TempDir folder;
+  const auto r = bench({"--batch=1,3", "--json", folder / "batches.json"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  for (const char* text :
+       {"prompts/s", "samples", "a pass of 1 sequence ", "a pass of 3 sequences", "grouped_linear"})
+    EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
+  const json all = json::parse(test::read_text(folder / "batches.json"));
+  ASSERT_EQ(all["batches"].size(), 2U);
+  for (const json& batch : all["batches"]) {
+    for (const char* key :
+         {"sequences", "prefill_tokens_per_s", "decode_tokens_per_s", "decode_of_prefill",
+          "attention_bytes_per_s", "attention_of_read", "samples_of_prefill", "resident_bytes"})
+      EXPECT_GT(batch[key].get<double>(), 0) << key;
+  }
+  EXPECT_EQ(all["batches"][1]["sequences"], 3);
+  EXPECT_EQ(bench({"--batch=2", "--quiet"}).output.find("grouped_linear"), std::string::npos);
+}
+
 TEST(BenchDecode, RefusesWhatItCannotDo) {
   const auto r = bench({"--weights=int4"});
   EXPECT_NE(r.exit_code, 0);
