@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/round.h"
+#include "device/attention/attention_append.h"
 #include "device/attention/attention_kernels.h"
 #include "device/memory/scratch.h"
 
@@ -73,6 +74,10 @@ float* scratch_floats(int64_t count) {
 }  // namespace
 
 void attention_forward(const AttentionArgs& args) {
+  attention_forward(args, nullptr);
+}
+
+void attention_forward(const AttentionArgs& args, const AppendRow& append) {
   check(args);
   const int64_t group_heads = args.heads / args.kv_heads;
   const std::vector<AttentionRange>& tasks = plan_forward(args);
@@ -86,6 +91,7 @@ void attention_forward(const AttentionArgs& args) {
     float* memory = scratch_floats(group_heads + 16 + floats);
     float* top = memory + round_up(floats, 16);
     std::fill_n(top, group_heads, kLowest);
+    if (append && r.span->rows == 1 && r.span->k_blocks != nullptr) append(r.span - args.spans, r.group);
     INGOT_ISA_CALL(attention_forward_task)
     ({&args, r, i + 1 < count ? &tasks[static_cast<size_t>(i + 1)] : nullptr, memory,
       args.max_logit != nullptr ? top : nullptr});

@@ -1,11 +1,11 @@
 // See attention.h: the op's description, and its CPU kernel: glue from packed rows and sequence states
 // to device/attention/attention.h.
-#include "device/attention/attention.h"
+#include "ops/attention/attention.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "ops/attention/attention.h"
+#include "device/attention/attention_append.h"
 #include "ops/attention/call.h"
 #include "ops/attention/span_lists.h"
 #include "ops/common.h"
@@ -59,7 +59,7 @@ std::string print(const void* attr_data) {
 
 void forward(const OpCall& call) {
   const auto& a = call.attr<AttentionAttr>();
-  const SpanLists& lists = SpanLists::of(call);
+  const SpanLists& lists = SpanLists::of(call, SpanLists::Single::left);
   auto* max_logit = call.out[2].as<float>();
   std::vector<float> second(static_cast<size_t>(a.heads));
   AttentionArgs args = attention_arguments(call);
@@ -69,7 +69,7 @@ void forward(const OpCall& call) {
   if (!lists.paged.empty()) {
     args.max_logit = lists.in_place.empty() ? max_logit : second.data();
     lists.set_paged(a, args);
-    attention_forward(args);
+    attention_forward(args, [&](int64_t span, int64_t head) { lists.write_row(span, head); });
     for (size_t h = 0; h < second.size() && !lists.in_place.empty(); ++h)
       max_logit[h] = std::max(max_logit[h], second[h]);
   }

@@ -7,9 +7,9 @@ namespace ingot {
 
 static_assert(kAttentionBlock == SequenceState::kPageTokens);
 
-const SpanLists& SpanLists::of(const OpCall& call) {
+const SpanLists& SpanLists::of(const OpCall& call, Single single) {
   thread_local SpanLists lists;
-  lists.fill(call.attr<AttentionAttr>(), call);
+  lists.fill(call.attr<AttentionAttr>(), call, single);
   return lists;
 }
 
@@ -23,11 +23,12 @@ void SpanLists::set_paged(const AttentionAttr& a, AttentionArgs& args) const {
   args.k_head = kAttentionBlock * a.head_width, args.v_head = kAttentionBlock * a.values();
 }
 
-void SpanLists::fill(const AttentionAttr& a, const OpCall& call) {
+void SpanLists::fill(const AttentionAttr& a, const OpCall& call, Single single) {
   const Tensor& qkv = call.in[0];
+  layer_ = a.layer;
   const CallSpans of_call(call, a.rows, kAttentionDocuments);
   const auto spans = of_call.spans();
-  in_place.clear(), paged.clear(), fresh_.clear(), blocks_.clear();
+  in_place.clear(), paged.clear(), fresh_.clear(), written_.clear(), blocks_.clear();
   for (const SequenceSpan& s : spans) {
     if (s.rows == 0) continue;
     if (s.state == nullptr)
@@ -36,7 +37,10 @@ void SpanLists::fill(const AttentionAttr& a, const OpCall& call) {
       fresh_.push_back({s.state, s.past, qkv.slice(s.row_begin, s.row_begin + s.rows)});
   }
   if (fresh_.empty()) return;
-  SequenceState::append_kv(a.layer, fresh_);
+  SequenceState::announce_kv(a.layer, fresh_);
+  for (const KvRows& f : fresh_)
+    if (single == Single::written || f.packed.dim(0) > 1) written_.push_back(f);
+  SequenceState::write_kv(a.layer, written_);
   for (const KvRows& f : fresh_) {
     const int64_t pages = SequenceStore::pages_for(f.position + f.packed.dim(0));
     for (int64_t p = 0; p < pages; ++p) blocks_.push_back(f.state->keys(a.layer, p));

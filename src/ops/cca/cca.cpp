@@ -158,10 +158,10 @@ class Problem {
 
   /// f(block), blocks in parallel.
   template <class F>
-  void each_block(F&& f) const {
-    parallel_for(ceil_div(rows, kBlockRows), 1, [&](int64_t first, int64_t last) {
+  void each_block(int64_t block_rows, F&& f) const {
+    parallel_for(ceil_div(rows, block_rows), 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        const int64_t begin = i * kBlockRows, end = std::min(rows, begin + kBlockRows);
+        const int64_t begin = i * block_rows, end = std::min(rows, begin + block_rows);
         const int64_t view = begin + static_cast<int64_t>(span_of(begin));
         f(Block{begin, end, view, end + static_cast<int64_t>(span_of(end - 1)) - view + 1});
       }
@@ -362,7 +362,9 @@ void forward(const OpCall& call) {
   check_positions(problem.p.positions, problem.rows);
   problem.p.y = call.out[0].data;
   problem.p.inverse_norms = call.out[1].as<float>();
-  problem.each_block([&](const Block& b) { problem.convolve_and_finish(b); });
+  const int64_t each = ceil_div(problem.rows, int64_t{num_threads()});  // where rows are few, as in decoding
+  problem.each_block(std::clamp<int64_t>(each, 8, kBlockRows),
+                     [&](const Block& b) { problem.convolve_and_finish(b); });
   for (const SequenceSpan& s : problem.spans)
     if (s.state != nullptr)
       s.state->append_conv(call.attr<CcaAttr>().layer, s.past,
@@ -394,13 +396,13 @@ void backward(const OpCall& call) {
     float* s = problem.partials + chunk * stride;
     return CcaSums{s, s + C, s + 2 * C, s + 3 * C, s + 4 * C};
   };
-  problem.each_block([&](const Block& b) {
+  problem.each_block(kBlockRows, [&](const Block& b) {
     problem.with_heads(b, [&](const CcaRows& q, const CcaPiece& piece, int64_t chunk) {
       INGOT_ISA_CALL(cca_finish_backward)(q, piece, sums(chunk));
     });
   });
   if (call.d_in[kGrouped].wanted()) problem.weight_gradient(call.d_in[kGrouped]);
-  problem.each_block([&](const Block& b) {
+  problem.each_block(kBlockRows, [&](const Block& b) {
     problem.with_d_u(b, [&](const CcaRows& q, const CcaPiece& piece, int64_t chunk) {
       INGOT_ISA_CALL(cca_depthwise_backward)(q, piece, sums(chunk));
     });

@@ -82,7 +82,7 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
 
  private:
   static constexpr std::align_val_t kAlign{64};
-  static constexpr int64_t kDense = 1 << 20;  ///< bytes from which a page lies in huge pages
+  static constexpr int64_t kDense = 1 << 16;  ///< bytes from which a page lies in huge pages
 
   int64_t block_bytes(int64_t width) const {
     return SequenceState::kPageTokens * layout_.kv_heads * width * size_of(layout_.dtype);
@@ -273,13 +273,21 @@ const void* SequenceState::values(int64_t layer, int64_t page) const {
 
 void SequenceState::append_kv(int64_t layer, int64_t position, const Tensor& packed) {
   const KvRows one{this, position, packed};
-  append_kv(layer, {&one, 1});
+  announce_kv(layer, {&one, 1});
+  write_kv(layer, {&one, 1});
 }
 
-void SequenceState::append_kv(int64_t layer, std::span<const KvRows> all) {
+void SequenceState::write_kv(int64_t layer, std::span<const KvRows> all) {
   if (all.empty()) return;
-  const SequenceLayout& l = all[0].state->layout();
+  const int64_t heads = all[0].state->layout().kv_heads;
+  parallel_for(static_cast<int64_t>(all.size()) * heads, heads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) write_kv(layer, all[static_cast<size_t>(i / heads)], i % heads);
+  });
+}
+
+void SequenceState::announce_kv(int64_t layer, std::span<const KvRows> all) {
   for (const KvRows& k : all) {
+    const SequenceLayout& l = k.state->layout();
     const int64_t width = k.packed.dim(1), needed = l.kv_heads * (l.head_width + l.values());
     INGOT_CHECK(k.packed.dtype() == l.dtype && width >= needed, "the cache holds {} rows of {}, got {}",
                 name_of(l.dtype), needed, k.packed.meta.str());
@@ -288,13 +296,6 @@ void SequenceState::append_kv(int64_t layer, std::span<const KvRows> all) {
     // Does nothing for all layers of a call but the first.
     k.state->reserve(k.position + k.packed.dim(0) - k.state->tokens());
   }
-  const int64_t heads = l.kv_heads;
-  parallel_for(static_cast<int64_t>(all.size()) * heads, heads, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const KvRows& k = all[static_cast<size_t>(i / heads)];
-      k.state->write_kv(layer, k.position, k.packed, i % heads);
-    }
-  });
   for (const KvRows& k : all) k.state->kv_tokens_[static_cast<size_t>(layer)] += k.packed.dim(0);
 }
 
@@ -305,15 +306,16 @@ void scatter(std::byte* to, const std::byte* from, int64_t count) {
     reinterpret_cast<T*>(to)[i * SequenceState::kPageTokens] = reinterpret_cast<const T*>(from)[i];
 }
 
-void SequenceState::write_kv(int64_t layer, int64_t position, const Tensor& packed, int64_t head) {
-  const SequenceLayout& l = layout();
+void SequenceState::write_kv(int64_t layer, const KvRows& of, int64_t head) {
+  const auto& [state, position, packed] = of;
+  const SequenceLayout& l = state->layout();
   const int64_t rows = packed.dim(0), width = packed.dim(1), size = size_of(l.dtype);
   const int64_t key_bytes = l.head_width * size, value_bytes = l.values() * size,
                 row_bytes = l.kv_heads * (key_bytes + value_bytes);
   for (int64_t r = 0; r < rows; ++r) {
     const auto* keys = static_cast<const std::byte*>(packed.data) + (r + 1) * width * size - row_bytes;
     const auto *key = keys + head * key_bytes, *value = keys + l.kv_heads * key_bytes + head * value_bytes;
-    std::byte* page = layer_of_page(layer, (position + r) / kPageTokens);
+    std::byte* page = state->layer_of_page(layer, (position + r) / kPageTokens);
     const int64_t slot = (position + r) % kPageTokens;
     std::byte* to = page + head * kPageTokens * key_bytes;
     if (!l.turned_keys())
@@ -324,7 +326,7 @@ void SequenceState::write_kv(int64_t layer, int64_t position, const Tensor& pack
       scatter<uint32_t>(to + slot * size, key, l.head_width);
     else
       scatter<uint64_t>(to + slot * size, key, l.head_width);
-    std::memcpy(page + pool_->key_bytes() + (head * kPageTokens + slot) * value_bytes, value,
+    std::memcpy(page + state->pool_->key_bytes() + (head * kPageTokens + slot) * value_bytes, value,
                 static_cast<size_t>(value_bytes));
   }
 }

@@ -50,7 +50,7 @@ namespace detail {
 class PagePool;
 }
 
-/// Keys and values for append_kv().
+/// Keys and values that a state gets.
 struct KvRows {
   SequenceState* state = nullptr;
   int64_t position = 0;
@@ -98,8 +98,11 @@ class SequenceState {
   /// Appends keys and values: the last G (K + V) columns of the packed rows [rows, width], of the layout's
   /// dtype.
   void append_kv(int64_t layer, int64_t position, const Tensor& packed);
-  /// The same for many states of one layout, in parallel.
-  static void append_kv(int64_t layer, std::span<const KvRows> all);
+  /// append_kv() for many states in two parts: counts the rows as appended; then each head of each state is
+  /// to be written once, by all threads here, or one by one, at the same time, by tasks that read it next.
+  static void announce_kv(int64_t layer, std::span<const KvRows> all);
+  static void write_kv(int64_t layer, std::span<const KvRows> all);
+  static void write_kv(int64_t layer, const KvRows& rows, int64_t head);
   /// Keys as [G, K, 64] (turned, as attention's scores read them; [G, 64, K] without values) or values as [G,
   /// 64, V] of the tokens 64 page .. 64 page + 63; those not appended yet are undefined. What a head reads
   /// lies together.
@@ -117,7 +120,6 @@ class SequenceState {
   friend class SequenceStore;
   explicit SequenceState(std::shared_ptr<detail::PagePool> pool);
   std::vector<int64_t> shared_pages(int64_t first) const;
-  void write_kv(int64_t layer, int64_t position, const Tensor& packed, int64_t head);
   std::byte* layer_of_page(int64_t layer, int64_t page) const;
   std::byte* conv_slot(int64_t layer, int64_t position);
   std::byte* border_row(int64_t layer, int64_t position) const;
