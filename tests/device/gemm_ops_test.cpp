@@ -17,8 +17,8 @@ namespace ingot::gemm_ops_test {
 /// A matrix in f32, bf16 or f32 that counts as bf16, with a row stride larger than its width; rows beyond are
 /// poisoned with NaN.
 struct Matrix {
-  Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed, bool rounded = false)
-      : cols(cols), ld(cols + 3), type(type), rounded(rounded) {
+  Matrix(int64_t rows, int64_t cols, DType type, uint64_t seed, bool rounded = false, int64_t unused = 3)
+      : cols(cols), ld(cols + unused), type(type), rounded(rounded) {
     f.assign(static_cast<size_t>(rows * ld + 1), std::nanf(""));
     h.resize(f.size());
     const Random random(seed, RandomPurpose::test);
@@ -79,6 +79,7 @@ struct Case {
   int64_t m, n, k;
   DType a = DType::f32, b = DType::f32, c = DType::f32;
   bool ta = false, tb = false, accumulate = false, bias = false, packed = false, round_b = false;
+  int64_t unused_of_a = 3;  ///< columns between rows
 
   std::string name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " " + name_of(a) +
@@ -90,7 +91,7 @@ struct Case {
 
 void check(const Case& t) {
   SCOPED_TRACE(t.name());
-  Matrix a(t.ta ? t.k : t.m, t.ta ? t.m : t.k, t.a, 1);
+  Matrix a(t.ta ? t.k : t.m, t.ta ? t.m : t.k, t.a, 1, false, t.unused_of_a);
   Matrix b(t.tb ? t.n : t.k, t.tb ? t.k : t.n, t.b, 2, t.round_b);
   Matrix c(t.m, t.n, t.c, 3);
   Matrix bias(1, t.n, t.b, 4);
@@ -290,6 +291,12 @@ TEST_F(Gemm, PairsOfBf16FlushSubnormalsAlike) {
 
 TEST_F(Gemm, LargeEnoughForEveryPathOfThePlan) {
   check({300, 500, 130});
+  // Rows of A 4 KiB apart, which are packed where they would fill a set of the level 1 cache.
+  check({.m = 139, .n = 390, .k = 100, .tb = true, .bias = true, .unused_of_a = 924});
+  check({.m = 139, .n = 390, .k = 99, .b = DType::bf16, .c = DType::bf16, .unused_of_a = 925});
+  check({.m = 139, .n = 390, .k = 98, .a = DType::bf16, .b = DType::bf16, .tb = true, .unused_of_a = 1950});
+  check(
+      {.m = 139, .n = 390, .k = 100, .a = DType::bf16, .packed = true, .round_b = true, .unused_of_a = 1948});
   check({1200, 96, 40, DType::bf16, DType::bf16, DType::bf16, false, true});
   check({64, 1000, 200, DType::f32, DType::bf16, DType::f32, true, false, true, true});
   check({49, 2100, 1100, DType::f32, DType::f32, DType::f32, true, false});

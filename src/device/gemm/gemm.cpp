@@ -9,6 +9,8 @@
 // one block.
 #include "device/gemm/gemm.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <vector>
@@ -51,6 +53,16 @@ struct NextPanelOfThread {
   int buffer = 0;
 };
 
+/// Lines that a set of the level 1 cache holds; 0: not known.
+int64_t level1_ways() {
+#if defined(_SC_LEVEL1_DCACHE_ASSOC)
+  static const auto ways = static_cast<int64_t>(::sysconf(_SC_LEVEL1_DCACHE_ASSOC));
+  return ways;
+#else
+  return 0;
+#endif
+}
+
 /// Kept per thread so that a call allocates nothing in steady state.
 GemmPlan& plan_of_thread() {
   thread_local GemmPlan plan;
@@ -86,7 +98,7 @@ class Runner {
 
   void add(const GemmProblem& p) {
     const int64_t k = steps_of(p);
-    if (in_place(p, tile_.mr)) {
+    if (in_place(p, tile_.mr, level1_ways())) {
       const int64_t kc = kc_of(k, p.a.k_contiguous() ? tile_.max_kc : kMaxColumnKc);
       plan_.blocks.push_back({&p, 0, p.m, 0, k, kc, GemmBlock::kInPlace});
       return;
