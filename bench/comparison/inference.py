@@ -74,7 +74,7 @@ def eight_billion(context):
     return rows
 
 
-BATCH_KINDS = {"f32": "f32", "bf16": "bf16"}  # ours, llama.cpp's: of equal weights
+BATCH_KINDS = ("f32", "bf16")  # equal weights here and there
 BESIDE_PROMPT = "our own prompts' tokens/s"
 
 
@@ -98,21 +98,21 @@ def batches(context):
     rows = []
     for preset, vocabulary, bar in [("zaya-mini", 2048, 0.45), ("llama-small", 2048, 0.75)]:
         t = [batch_of(context, preset, 64, 32, 32, 3, "f32", f"--vocab={vocabulary}") for _ in range(context.trials_of(5))]
-        rows.append(row.make(row.Target(f"decode-64-{preset}", "tokens/s", BESIDE_PROMPT, bar_of_limit=bar), [x["decode_tokens_per_s"] for x in t], None, "no peer: beside prompts",
+        rows.append(row.make(row.Target(f"decode-64-{preset}", "tokens/s", BESIDE_PROMPT, bar_of_limit=bar), [x["decode_tokens_per_s"] for x in t], None, "beside prompts",
                              [x["prefill_tokens_per_s"] for x in t], [f"vocabulary of {vocabulary}; prompts and new tokens of 32"]))
     t = [batch_of(context, "llama-small", 16, 512, 16, 1, "f32", "--vocab=2048") for _ in range(context.trials_of(5))]
     rows.append(row.make(row.Target("attention-of-16-behind-512", "GB/s", "the rate of reading memory", bar_of_limit=0.60), [x["attention_bytes_per_s"] / 1e9 for x in t], None,
-                         "no peer: against the machine", [x["attention_bytes_per_s"] / x["attention_of_read"] / 1e9 for x in t], ["llama-small"]))
-    rows.append(row.make(row.Target("samples-16-of-512", "prefills", "the target", bar_of_limit=1.0, less=True), [x["samples_of_prefill"] for x in t], None, "no peer: beside one sample",
+                         "against the machine", [x["attention_bytes_per_s"] / x["attention_of_read"] / 1e9 for x in t], ["llama-small"]))
+    rows.append(row.make(row.Target("samples-16-of-512", "prefills", "the target", bar_of_limit=1.0, less=True), [x["samples_of_prefill"] for x in t], None, "beside one sample",
                          [1.1 for _ in t], ["llama-small: to the first tokens of 16 samples of one prompt of 512"]))
-    why = context.peers.lacks("llama", "llama/bin/llama-batched-bench", *(f"gguf/gpt2-{peer}.gguf" for peer in BATCH_KINDS.values()))
+    why = context.peers.lacks("llama", "llama/bin/llama-batched-bench", *(f"gguf/gpt2-{kind}.gguf" for kind in BATCH_KINDS))
     mine, other = {k: [] for k in BATCH_KINDS}, {k: [] for k in BATCH_KINDS}
     for _ in range(context.trials_of(5)):
-        for kind, peer in BATCH_KINDS.items():
+        for kind in BATCH_KINDS:
             mine[kind].append(batch_of(context, "gpt2", 16, 32, 32, 1, kind)["decode_tokens_per_s"])
             if not why:
-                other[kind].append(their_batch(context, peer, 16, 32, 32))
+                other[kind].append(their_batch(context, kind, 16, 32, 32))
             context.say(f"16 sequences, {kind}: {mine[kind][-1]:.0f} tokens/s" + (f", llama.cpp {other[kind][-1]:.0f}" if not why else ""))
-    for kind, peer in BATCH_KINDS.items():
-        rows.append(row.make(row.Target(f"decode-16-gpt2-{kind}", "tokens/s", bar_ratio=1.2), mine[kind], None if why else {f"llama.cpp {peer}": other[kind]}, why))
+    for kind in BATCH_KINDS:
+        rows.append(row.make(row.Target(f"decode-16-gpt2-{kind}", "tokens/s", bar_ratio=1.2), mine[kind], None if why else {f"llama.cpp {kind}": other[kind]}, why))
     return rows
