@@ -218,9 +218,10 @@ std::string manual_page(const CommandText& program) {
          ".TP\n.B INGOT_ISA\ngeneric, avx2 or avx512: the best instruction set to use.\n"
          ".TP\n.B INGOT_SIM\nordered, or async,SEED: when work of the simulated device runs, at once or "
          "late.\n"
-         ".TP\n.B INGOT_EMULATE\nSEED, SEED,alone, SEED,mma or SEED,alone,mma: the simulated device runs the "
-         "kernels of GPUs, emulated; "
-         "alone: and refuses what has none; mma: products of bf16 on tensor cores, too.\n"
+         ".TP\n.B INGOT_EMULATE\nSEED, then ,alone or not, then ,mma, ,wgmma or neither: the simulated "
+         "device "
+         "runs the kernels of GPUs, emulated; alone: and refuses what has none; mma: products of bf16 on "
+         "tensor cores, too; wgmma: by Hopper's instructions.\n"
          ".SH EXAMPLES\n.nf\n" +
          roff(program.footer) + "\n.fi\n";
 }

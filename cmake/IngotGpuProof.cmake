@@ -6,7 +6,8 @@
 # and of theirs, and every header of the tree that these *.cu include, but those of the emulator and of HIP.
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
-  set(left_out device/gpu/rt_emulated.h device/gpu/rt_hip.h device/gpu/emulator.h)
+  set(left_out device/gpu/rt_emulated.h device/gpu/rt_hip.h device/gpu/emulator.h device/gpu/hopper_emulated.h
+      device/gpu/emulated_hopper.h)
 
   # text_of(FILE): in `text`, without comments; its includes in `includes`.
   macro(text_of file)

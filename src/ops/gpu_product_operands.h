@@ -1,7 +1,7 @@
 // Products that ops launch on a GPU, exact ones of f32 or those of bf16 on tensor cores, by one text: from
 // tensors to operands, and from a product to its launch.
 #pragma once
-#include "device/gemm/gpu_product.h"
+#include "device/gemm/tensor_core_product.h"
 #include "ops/common.h"
 #include "ops/gpu_registry.h"
 
@@ -27,19 +27,19 @@ inline void launch(const GpuProduct& p) {
   INGOT_GPU_CALL(launch_product)({}, p);
 }
 inline void launch(const GpuMmaProduct& p) {
-  INGOT_GPU_CALL(launch_mma_product)({}, p);
+  multiply_on_tensor_cores(p);
 }
 inline void launch_rows(const GpuGroupedProduct& g) {
   INGOT_GPU_CALL(launch_grouped_rows)({}, g);
 }
 inline void launch_rows(const GpuGroupedMmaProduct& g) {
-  INGOT_GPU_CALL(launch_grouped_mma_rows)({}, g);
+  multiply_rows_on_tensor_cores(g);
 }
 inline void launch_depth(const GpuGroupedProduct& g) {
   INGOT_GPU_CALL(launch_grouped_depth)({}, g);
 }
 inline void launch_depth(const GpuGroupedMmaProduct& g) {
-  INGOT_GPU_CALL(launch_grouped_mma_depth)({}, g);
+  multiply_depth_on_tensor_cores(g);
 }
 
 /// That A of a product on tensor cores, f32 in memory, is rounded and not split. Exact ones read it as it is.

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
+#include "device/cuda/cuda_device.h"
 #include "exchange/import.h"
 #include "ops/registry.h"
 #include "report/metrics.h"
@@ -52,7 +53,12 @@ int64_t next_save(const Recipe& recipe, int64_t step) {
 }  // namespace
 
 std::string kernel_set_of(const Recipe& recipe) {
-  return kernel_set_fingerprint(recipe.model_precision().compute);
+  const DType compute = recipe.model_precision().compute;
+  std::string set = kernel_set_fingerprint(compute);
+  // Tensor cores of another generation may add in another order.
+  if (compute == DType::bf16 && compute_device() == DeviceKind::cuda)
+    set += " on " + cuda_device().driver().architecture();
+  return set;
 }
 
 void require_same_run(const CheckpointReader& reader, const Recipe& recipe, const std::string& tokenizer,

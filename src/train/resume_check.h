@@ -7,7 +7,8 @@
 
 namespace ingot {
 
-/// kernel_set_fingerprint() of the recipe's runs on this device: what they record.
+/// kernel_set_fingerprint() of the recipe's runs on this device, and the GPU's architecture where that
+/// decides bits: what they record.
 std::string kernel_set_of(const Recipe& recipe);
 
 /// Throws Error where the kernels (unless `accept_kernels`) or the tokenizer (by content hash) are others, or

@@ -14,6 +14,7 @@
 #include "support/sim_orders.h"
 #include "support/tape_pass.h"
 #include "support/tiny_run.h"
+#include "train/resume_check.h"
 #include "train/trainer.h"
 
 namespace ingot::test::cuda_device_gpu_test {
@@ -209,6 +210,16 @@ TEST(CudaSteps, InBf16HaveTheBitsOfTheTensorCoresThatAreEmulated) {
   EXPECT_EQ(gpu.measured, emulated.measured);
   EXPECT_EQ(gpu.state, emulated.state);
   EXPECT_NE(gpu.measured, train_on(DeviceKind::cpu, r).measured);
+}
+
+TEST(CudaRuns, OfBf16ResumeOnTheirArchitecture) {
+  Recipe r;
+  const std::string of_f32 = kernel_set_of(r);
+  r.run.precision = PrecisionChoice::bf16;
+  const ComputeOn on(DeviceKind::cuda);
+  EXPECT_TRUE(kernel_set_of(r).ends_with(" on " + cuda_device().driver().architecture())) << kernel_set_of(r);
+  r.run.precision = PrecisionChoice::f32;
+  EXPECT_EQ(kernel_set_of(r), of_f32) << "runs of f32 move between devices";
 }
 
 /// No kernel of a GPU has moments in bf16.

@@ -45,6 +45,23 @@ TEST_F(CudaDriver, SaysWhatIsMissing) {
       << refusal();
 }
 
+TEST_F(CudaDriver, DescribesMatricesForTheirTiles) {
+  const auto gpu = device();
+  EXPECT_EQ(gpu->compute_capability(), 90);
+  EXPECT_EQ(gpu->multiprocessors(), 3);
+  constexpr int64_t kBytes = 4096;
+  void* const memory = gpu->allocate(kBytes);
+  TiledMatrices m{.first = memory, .columns = 40, .rows = 5, .count = 2, .row_stride = 48};
+  m.matrix_stride = 240, m.tile_rows = 64;
+  const TensorMap map = gpu->tensor_map(m);
+  const std::array<uint64_t, 9> expected = {
+      reinterpret_cast<uintptr_t>(memory), 40, 5, 2, 96, 480, 64, 64, 1};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(map.words[i], expected[i]) << i;
+  m.row_stride = 41;
+  EXPECT_TRUE(has(message_of([&] { gpu->tensor_map(m); }), "the map of a tensor"));
+  gpu->release(memory, kBytes);
+}
+
 TEST_F(CudaDriver, KnowsTheGpu) {
   fake_cuda().compute_major = 8, fake_cuda().compute_minor = 6;
   const cuda_driver::Driver driver = open_driver(kFakeCuda);

@@ -77,29 +77,14 @@ TEST(Emulator, TheSettingOfTheEnvironmentIsRead) {
   EXPECT_EQ(alone.seed, ~uint64_t{0});
   EXPECT_FALSE(plain.mma || alone.mma);
   const Emulation mma = emulation_of("3,mma"), both = emulation_of("3,alone,mma");
-  EXPECT_TRUE(mma.mma && !mma.alone && both.mma && both.alone);
-  for (const char* wrong : {"",
-                            "alone",
-                            "1,mma,alone",
-                            "1,mma,",
-                            "1,",
-                            ",alone",
-                            "1,",
-                            "1,alon",
-                            "1,alone,",
-                            "1,alone ",
-                            "1, alone",
-                            "1,ALONE",
-                            "1alone",
-                            " 1",
-                            "1 ",
-                            "-1",
-                            "+1",
-                            "1.5",
-                            "0x1",
-                            "1,2",
-                            "async,1",
-                            "18446744073709551616"})
+  EXPECT_TRUE(mma.mma && !mma.alone && both.mma && both.alone && !both.wgmma);
+  const Emulation hopper = emulation_of("3,wgmma"), all = emulation_of("3,alone,wgmma");
+  EXPECT_TRUE(hopper.mma && hopper.wgmma && !hopper.alone && all.wgmma && all.alone);
+  for (const char* wrong :
+       {"",         "alone",   "1,mma,alone", "1,mma,", "1,mma,wgmma", "1,wgmma,mma",
+        "1,",       ",alone",  "1,",          "1,alon", "1,alone,",    "1,alone ",
+        "1, alone", "1,ALONE", "1alone",      " 1",     "1 ",          "-1",
+        "+1",       "1.5",     "0x1",         "1,2",    "async,1",     "18446744073709551616"})
     EXPECT_THROW(emulation_of(wrong), Error) << wrong;
 }
 

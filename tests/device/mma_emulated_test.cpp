@@ -9,103 +9,19 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/philox.h"
 #include "device/gemm/gpu_product.h"
 #define INGOT_ISA emulated
 #define INGOT_ISA_gpu 1
 #define INGOT_ISA_emulated 1
 #include "device/gpu/mma.h"
+#include "support/mma_operands.h"
 
 namespace ingot::test::mma_emulated_test {
 
+using Operand = MmaTestOperand;
+using Result = MmaTestResult;
+
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-float rounded(float x) {
-  return to_float(to_bf16(x));
-}
-
-/// An operand in memory, row after row along k, or k after k along the rows, `beyond` elements apart.
-class Operand {
- public:
-  Operand(MmaOperand is, int64_t rows, int64_t depth, bool along_k, int64_t beyond, uint64_t stream)
-      : is_(is), row(along_k ? depth + beyond : 1), along(along_k ? 1 : rows + beyond) {
-    const Random random(11, RandomPurpose::test, stream);
-    const auto count = static_cast<size_t>(along_k ? rows * row : depth * along);
-    for (size_t i = 0; i < count; ++i) set(i, static_cast<float>(random.normal(i)));
-  }
-  void set(size_t i, float x) {
-    if (i >= floats_.size()) floats_.resize(i + 1), halves_.resize(i + 1);
-    floats_[i] = is_ == MmaOperand::bf16 ? rounded(x) : x;
-    halves_[i] = to_bf16(x);
-  }
-  void set(int64_t i, int64_t k, float x) { set(static_cast<size_t>(i * row + k * along), x); }
-  const void* data() const {
-    return is_ == MmaOperand::bf16 ? static_cast<const void*>(halves_.data()) : floats_.data();
-  }
-  float upper(int64_t i, int64_t k) const {
-    return rounded(floats_[static_cast<size_t>(i * row + k * along)]);
-  }
-  /// What is left of it where it is split.
-  float lower(int64_t i, int64_t k) const {
-    return rounded(floats_[static_cast<size_t>(i * row + k * along)] - upper(i, k));
-  }
-  MmaOperand is() const { return is_; }
-
- private:
-  MmaOperand is_;
-  std::vector<float> floats_;
-  std::vector<bf16> halves_;
-
- public:
-  const int64_t row, along;
-};
-
-/// Output (i, j) over [begin, end) of k, 16 after 16.
-float chain(const Operand& a, const Operand& b, int64_t i, int64_t j, int64_t begin, int64_t end) {
-  float sum = 0;
-  for (int64_t first = begin; first < end; first += 16) {
-    const int64_t last = std::min(first + 16, end);
-    for (int64_t k = first; k < last; ++k) sum = std::fma(a.upper(i, k), b.upper(j, k), sum);
-    for (int64_t k = first; k < last && a.is() == MmaOperand::split; ++k)
-      sum = std::fma(a.lower(i, k), b.upper(j, k), sum);
-  }
-  return sum;
-}
-
-GpuMmaProduct product_of(const Operand& a, const Operand& b, int64_t m, int64_t n, int64_t k) {
-  GpuMmaProduct p;
-  p.m = m, p.n = n, p.k = k;
-  p.a = a.data(), p.a_is = a.is(), p.a_row = a.row, p.a_k = a.along;
-  p.b = b.data(), p.b_is = b.is(), p.b_column = b.row, p.b_k = b.along;
-  p.c_row = n;
-  return p;
-}
-
-/// The result of a product, of f32 or bf16, which begins as 0.5; what stands behind it stays.
-class Result {
- public:
-  Result(int64_t count, DType type) : type_(type) {
-    floats_.assign(static_cast<size_t>(count) + kBehind, 0.5f);
-    halves_.assign(floats_.size(), to_bf16(0.5f));
-  }
-  void* data() { return type_ == DType::bf16 ? static_cast<void*>(halves_.data()) : floats_.data(); }
-  float at(int64_t i) const {
-    return type_ == DType::bf16 ? to_float(halves_[static_cast<size_t>(i)]) : floats_[static_cast<size_t>(i)];
-  }
-  float of(float x) const { return type_ == DType::bf16 ? rounded(x) : x; }
-  bool ends_where_it_should() const {
-    const auto count = static_cast<int64_t>(floats_.size());
-    for (int64_t i = count - kBehind; i < count; ++i)
-      if (at(i) != 0.5f) return false;
-    return true;
-  }
-
- private:
-  static constexpr int64_t kBehind = 300;
-  DType type_;
-  std::vector<float> floats_;
-  std::vector<bf16> halves_;
-};
 
 class MmaProducts : public ::testing::Test {
  protected:
@@ -231,7 +147,7 @@ TEST_F(MmaProducts, OfGroupsAlongKCountItFromTheirFirstRow) {
     for (const bool accumulate : {false, true}) {
       const Operand a(a_is, kM, kRows, false, 0, 1), b(MmaOperand::bf16, kN, kRows, false, 0, 2);
       Result c(kGroups * kM * kN, DType::f32);
-      GpuGroupedMmaProduct g{product_of(a, b, kM, kN, -1), kOffsets.data(), kGroups, kM * kN};
+      GpuGroupedMmaProduct g{product_of(a, b, kM, kN, kRows), kOffsets.data(), kGroups, kM * kN};
       g.product.c = c.data(), g.product.accumulate = accumulate;
       INGOT_GPU_CALL(launch_grouped_mma_depth)({}, g);
       for (size_t e = 0; e < kGroups; ++e)

@@ -46,6 +46,19 @@ TEST_P(MmaInvariance, TrainingEqualsPrefillEqualsDecoding) {
           << "document at " << d.begin << " in chunks of " << chunk;
 }
 
+/// Where Hopper's instructions take a product they give the same bits, here and in other numbers of rows.
+TEST_P(MmaInvariance, HoppersProductsHaveTheSameBits) {
+  const Bits all = training(batch_);
+  set_emulation({.on = true, .seed = 5, .mma = true, .wgmma = true});
+  auto before = emulated_launches();
+  EXPECT_TRUE(same(all, training(batch_)));
+  EXPECT_GT(emulated_launches()["wgmma_product"], before["wgmma_product"]);
+  CachedSequences sequences(*model_, 1000, LatentDecoding::materialised, DeviceKind::sim);
+  const Document& d = documents_[3];
+  for (const size_t chunk : {1, 7})
+    EXPECT_TRUE(same(part(all, d.begin, d.tokens.size()), scored(sequences, d, chunk))) << chunk;
+}
+
 TEST_P(MmaInvariance, NeighboursAndMicroBatchesDoNotMatter) {
   const Bits all = training(batch_);
   std::vector<Document> others;

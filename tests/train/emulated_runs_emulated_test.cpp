@@ -223,4 +223,16 @@ TEST_F(EmulatedRuns, InBf16OnTensorCoresRepeatAndResumeWhereTheyAre) {
   EXPECT_THROW(run(DeviceKind::cpu, "elsewhere", 0, narrow), Error);
 }
 
+TEST_F(EmulatedRuns, InBf16ByHoppersInstructionsEndWithTheSameCheckpoint) {
+  const std::vector<std::string> wide = {"--run.precision=bf16", "--phases.0.steps=4", "--model.width=64"};
+  const Launches launches;
+  for (const bool wgmma : {false, true}) {
+    set_emulation({.on = true, .seed = 3, .alone = true, .mma = true, .wgmma = wgmma});
+    run(DeviceKind::sim, wgmma ? "wgmma" : "mma", 0, wide);
+  }
+  set_emulation({});
+  EXPECT_GE(launches.of("wgmma_product"), 20);
+  EXPECT_EQ(difference(folder_ / "mma", folder_ / "wgmma"), "");
+}
+
 }  // namespace ingot::test::emulated_runs_emulated_test

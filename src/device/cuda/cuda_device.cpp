@@ -25,6 +25,10 @@ constexpr unsigned kBesideDefaultStream = 1,
 constexpr int kOfThread = 1;          // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 constexpr int kReleaseThreshold = 4;  // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 constexpr int64_t kMostThreads = 1024;
+constexpr unsigned kUsualSharedBytes = 48 << 10;  // more must be asked for
+constexpr int kMostSharedBytes = 8;               // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kBfloat16 = 9, kSwizzle128Bytes = 3,
+              kPromote256Bytes = 3;  // CU_TENSOR_MAP_DATA_TYPE_, _SWIZZLE_, _L2_PROMOTION_
 
 Address address_of(const void* memory) {
   return reinterpret_cast<Address>(memory);
@@ -122,6 +126,20 @@ class DriverDevice final : public CudaDevice {
   }
 
   bool takes_compiled() const override { return !driver_.is_faked(); }
+  int compute_capability() const override { return driver_.compute; }
+  int multiprocessors() const override { return driver_.multiprocessors; }
+  TensorMap tensor_map(const TiledMatrices& m) override {
+    TensorMap map{};
+    const auto extent = [](int64_t x) { return static_cast<uint64_t>(x); };
+    const std::array<uint64_t, 3> extents = {extent(m.columns), extent(m.rows), extent(m.count)};
+    const std::array<uint64_t, 2> strides = {2 * extent(m.row_stride), 2 * extent(m.matrix_stride)};
+    const std::array<unsigned, 3> tile = {kTileColumns, static_cast<unsigned>(m.tile_rows), 1},
+                                  steps = {1, 1, 1};
+    check(call_.encode_tiles(&map, kBfloat16, 3, const_cast<void*>(m.first), extents.data(), strides.data(),
+                             tile.data(), steps.data(), 0, kSwizzle128Bytes, kPromote256Bytes, 0),
+          "the map of a tensor");
+    return map;
+  }
   void launch_kernel(const GpuLaunch& k) override {
     INGOT_CHECK(k.grid.blocks > 0 && k.grid.blocks < int64_t{1} << 31 && k.grid.threads > 0 &&
                     k.grid.threads <= kMostThreads,
@@ -133,8 +151,12 @@ class DriverDevice final : public CudaDevice {
       INGOT_CHECK(driver_.is_faked(), "kernel {} is host code", k.name);
       check(call_.launch_host_code(compute, k, emulator::run), "a launch");
     } else {
-      check(call_.launch(function_of(k), static_cast<unsigned>(k.grid.blocks), 1, 1,
-                         static_cast<unsigned>(k.grid.threads), 1, 1, 0, compute, k.parameters, nullptr),
+      const Function function = function_of(k);
+      const auto shared = static_cast<unsigned>(k.grid.shared_bytes);
+      if (shared > kUsualSharedBytes)
+        check(call_.set_function(function, kMostSharedBytes, static_cast<int>(shared)), "a launch");
+      check(call_.launch(function, static_cast<unsigned>(k.grid.blocks), 1, 1,
+                         static_cast<unsigned>(k.grid.threads), 1, 1, shared, compute, k.parameters, nullptr),
             "a launch");
     }
     Capture* const capture = own_capture();

@@ -13,6 +13,7 @@ namespace ingot::cuda_driver {
 namespace {
 
 constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+constexpr int kMultiprocessors = 16;                   // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 constexpr const char* kLeaveOut = "leave --device out to compute on the CPU; ";
 
 std::string version_of(int version) {
@@ -95,6 +96,7 @@ Driver open_driver(const std::string& library) {
   require(call.device_attribute(&major, kComputeMajor, d.device), "say the GPU's architecture");
   require(call.device_attribute(&minor, kComputeMinor, d.device), "say the GPU's architecture");
   d.compute = 10 * major + minor;
+  require(call.device_attribute(&d.multiprocessors, kMultiprocessors, d.device), "count multiprocessors");
   return d;
 }
 

@@ -54,6 +54,11 @@ using Pool = struct PoolOfDriver*;          ///< CUmemoryPool
   f(event_destroy, "cuEventDestroy_v2", (Event event))                                                       \
   f(module_load, "cuModuleLoadData", (Module* module, const void* image))                                    \
   f(module_function, "cuModuleGetFunction", (Function* function, Module module, const char* name))           \
+  f(set_function, "cuFuncSetAttribute", (Function function, int attribute, int value))                      \
+  f(encode_tiles, "cuTensorMapEncodeTiled",                                                                  \
+    (TensorMap* map, int type, unsigned rank, void* memory, const uint64_t* extents,                         \
+     const uint64_t* strides, const unsigned* tile, const unsigned* steps, int interleave, int swizzle,      \
+     int promotion, int fill))                                                                               \
   f(launch, "cuLaunchKernel", (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,         \
                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,  \
                                Stream stream, void** parameters, void** extra))                              \
@@ -86,6 +91,7 @@ struct Driver {
   int device = 0;       ///< the first one (CUDA_VISIBLE_DEVICES chooses)
   std::string name;     ///< "NVIDIA H100 80GB HBM3"
   int compute = 0;      ///< compute capability: 10 * major + minor
+  int multiprocessors = 0;
 
   std::string version_text() const;  ///< "13.0"
   std::string architecture() const;  ///< "sm_90"

@@ -40,6 +40,8 @@ struct GpuMmaProduct : GpuProductOperands {
   DType c_type = DType::f32;  ///< or bf16
 };
 INGOT_GPU_KERNEL(void, launch_mma_product, (GpuStream stream, const GpuMmaProduct& product));
+/// The same by Hopper's instructions, by so many blocks at most, where wgmma_takes() it.
+INGOT_GPU_KERNEL(void, launch_wgmma_product, (GpuStream stream, const GpuMmaProduct& product, int blocks));
 
 /// Moves the operands so many elements on.
 INGOT_ANYWHERE void advance_bytes(GpuProductOperands& p, int64_t a, int64_t b, int64_t c) {
@@ -69,10 +71,14 @@ using GpuGroupedMmaProduct = GpuGroupedProductOf<GpuMmaProduct>;
 /// `stride` apart.
 INGOT_GPU_KERNEL(void, launch_grouped_rows, (GpuStream stream, const GpuGroupedProduct& product));
 INGOT_GPU_KERNEL(void, launch_grouped_mma_rows, (GpuStream stream, const GpuGroupedMmaProduct& product));
-/// C_e = the sum over the rows r of group e of A's column r by B's row r: product.k is not looked at, and C's
-/// are `stride` apart. A group without rows gets 0, or keeps C.
+INGOT_GPU_KERNEL(void, launch_grouped_wgmma_rows,
+                 (GpuStream stream, const GpuGroupedMmaProduct& product, int blocks));
+/// C_e = the sum over the rows r of group e of A's column r by B's row r: product.k counts the rows that
+/// there may be, and C's are `stride` apart. A group without rows gets 0, or keeps C.
 INGOT_GPU_KERNEL(void, launch_grouped_depth, (GpuStream stream, const GpuGroupedProduct& product));
 INGOT_GPU_KERNEL(void, launch_grouped_mma_depth, (GpuStream stream, const GpuGroupedMmaProduct& product));
+INGOT_GPU_KERNEL(void, launch_grouped_wgmma_depth,
+                 (GpuStream stream, const GpuGroupedMmaProduct& product, int blocks));
 
 /// Products of `batch` matrices each, whose elements are so far apart; `first` is that of the first ones.
 struct GpuBatchedProduct {

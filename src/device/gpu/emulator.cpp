@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -32,6 +33,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr size_t kStackBytes = size_t{256} << 10, kGuardBytes = 4096;
+constexpr unsigned kEvent = ~0U;    ///< a meeting's group: no threads, but something that happens
+constexpr uint64_t kLateness = 64;  ///< how many fibres run, on average, before what is done later
 
 std::mutex settings_mutex;
 std::map<std::string, int64_t> launch_counts;
@@ -137,12 +140,33 @@ class Launch {
     leave_fibre();
   }
 
+  /// Until is_over(), which is asked again after each happened().
+  void wait_until(const std::function<bool()>& is_over, const std::source_location& where) {
+    while (!is_over()) {
+      fibres_[current_].meeting = {kEvent, where};
+      await_event_.push_back(current_);
+      leave_fibre();
+      fibres_[current_].meeting = {};
+    }
+  }
+  void happened() {
+    runnable_.insert(runnable_.end(), await_event_.begin(), await_event_.end());
+    await_event_.clear();
+  }
+  void later(std::function<void()> work) { late_.push_back(std::move(work)); }
+  uint64_t random() { return random_(); }
+  std::shared_ptr<void>& of_block() { return of_block_; }
+
   void* shared_memory(const void* key, size_t bytes) {
     for (const Shared& s : shared_)
       if (s.key == key) return s.memory.get();
     shared_.push_back({key, std::make_unique<std::byte[]>(bytes)});
     std::memset(shared_.back().memory.get(), 0xff, bytes);
     return shared_.back().memory.get();
+  }
+
+  [[noreturn]] void fail_at(const std::string& what, const std::source_location& where) {
+    fail(fmt::format("thread {} at {}: {}", current_, text_of(where), what));
   }
 
   /// Ends the launch with an error. The other fibres are left as they are: they hold nothing.
@@ -166,7 +190,7 @@ class Launch {
   }
 
   void do_together(unsigned first, unsigned end, emulator::TogetherWork work) {
-    void* brought[32];
+    void* brought[kMaxThreads];
     for (unsigned i = first; i < end; ++i) brought[i - first] = fibres_[i].brought;
     work(brought, end - first);
   }
@@ -175,6 +199,9 @@ class Launch {
     static thread_local Stacks stacks;
     position_.block = block;
     shared_.clear();
+    of_block_.reset();
+    late_.clear();
+    await_event_.clear();
     in_barrier_ = 0;
     runnable_.resize(fibres_.size());
     std::iota(runnable_.begin(), runnable_.end(), 0U);
@@ -191,10 +218,14 @@ class Launch {
       makecontext(&f.context, &Launch::begin, 0);
     }
     size_t ended = 0;
-    while (!runnable_.empty()) {
-      const size_t k = random_() % runnable_.size();
-      current_ = std::exchange(runnable_[k], runnable_.back());
-      runnable_.pop_back();
+    while (!runnable_.empty() || !late_.empty()) {
+      INGOT_CHECK(ended < fibres_.size(), "emulated kernel {}, block {}: ends before a copy is there",
+                  kernel_, block);
+      if (!late_.empty() && (runnable_.empty() || random_() % kLateness == 0)) {
+        take(late_)();
+        continue;
+      }
+      current_ = take(runnable_);
       enter_fibre();
       if (!failure_.empty()) INGOT_CHECK(false, "{}", failure_);
       ended += fibres_[current_].has_ended ? 1 : 0;
@@ -203,12 +234,22 @@ class Launch {
                 waiting());
   }
 
+  /// One of them, which the seed decides.
+  template <class T>
+  T take(std::vector<T>& from) {
+    const size_t k = random_() % from.size();
+    std::swap(from[k], from.back());
+    T taken = std::move(from.back());
+    from.pop_back();
+    return taken;
+  }
+
   /// Who waits where.
   std::string waiting() const {
     std::map<std::string, std::vector<size_t>> threads;
     for (size_t i = 0; i < fibres_.size(); ++i)
       threads[fibres_[i].has_ended ? "have ended"
-                                   : fmt::format("wait for {} at {}", fibres_[i].meeting.group,
+                                   : fmt::format("wait for {} at {}", name_of(fibres_[i].meeting.group),
                                                  text_of(fibres_[i].meeting.where))]
           .push_back(i);
     std::string text;
@@ -216,6 +257,10 @@ class Launch {
       text += fmt::format("{}{} threads {}, the first is {}", text.empty() ? "" : "; ", which.size(), what,
                           which.front());
     return text;
+  }
+
+  static std::string name_of(unsigned group) {
+    return group == kEvent ? "an event" : fmt::format("{}", group);
   }
 
   static void begin();
@@ -264,6 +309,9 @@ class Launch {
   std::vector<Fibre> fibres_;
   std::vector<unsigned> runnable_;
   std::vector<Shared> shared_;
+  std::shared_ptr<void> of_block_;
+  std::vector<std::function<void()>> late_;
+  std::vector<unsigned> await_event_;
 #if defined(INGOT_SWAPS_CONTEXTS)
   ucontext_t own_;
 #else
@@ -301,13 +349,21 @@ Emulation emulation_of(const std::string& text) {
   Emulation emulation{.on = true};
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, emulation.seed);
-  const std::string_view rest(at, end);
-  emulation.alone = rest == ",alone" || rest == ",alone,mma";
-  emulation.mma = rest == ",mma" || rest == ",alone,mma";
-  if (error == std::errc() && (rest.empty() || emulation.alone || emulation.mma)) return emulation;
-  throw Error(
-      fmt::format("INGOT_EMULATE is '{}', expected SEED; SEED,alone; SEED,mma or SEED,alone,mma", text),
-      "for example INGOT_EMULATE=1");
+  std::string_view rest(at, end);
+  const auto take = [&](std::string_view word) {
+    const bool is_next = rest.starts_with(word);
+    if (is_next) rest.remove_prefix(word.size());
+    return is_next;
+  };
+  emulation.alone = take(",alone");
+  emulation.mma = take(",mma");
+  emulation.wgmma = !emulation.mma && take(",wgmma");
+  emulation.mma |= emulation.wgmma;
+  if (error == std::errc() && rest.empty()) return emulation;
+  throw Error(fmt::format("INGOT_EMULATE is '{}', expected SEED, then ',alone' or not, then ',mma', ',wgmma' "
+                          "or neither",
+                          text),
+              "for example INGOT_EMULATE=1");
 }
 
 void set_emulation(const Emulation& emulation) {
@@ -373,6 +429,25 @@ uint32_t exchange(uint32_t value, unsigned mask, unsigned group, const std::sour
 
 void* shared_memory(const void* key, size_t bytes) {
   return running->shared_memory(key, bytes);
+}
+
+void wait_until(const std::function<bool()>& is_over, const std::source_location& where) {
+  running->wait_until(is_over, where);
+}
+void happened() {
+  running->happened();
+}
+void later(std::function<void()> work) {
+  running->later(std::move(work));
+}
+uint64_t random() {
+  return running->random();
+}
+std::shared_ptr<void>& of_block() {
+  return running->of_block();
+}
+void fail(const std::string& what, const std::source_location& where) {
+  running->fail_at(what, where);
 }
 
 void require_aligned(const void* address, size_t bytes, const std::source_location& where) {

@@ -9,21 +9,24 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <source_location>
 #include <string>
 
 namespace ingot {
 
 /// Whether the simulated device takes the GPU's kernels, emulated, before the CPU's (ops/gpu_registry.h), and
-/// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed,
-/// "SEED,alone", "SEED,mma" or "SEED,alone,mma", or off where it is not set.
+/// what decides the order of their threads. Of the process; what INGOT_EMULATE says, which is a seed, then
+/// ",alone" or not, then ",mma", ",wgmma" or neither; off where it is not set.
 struct Emulation {
   bool on = false;
   uint64_t seed = 0;
   /// The policy strict takes no other kernel there, as on a GPU, which runs no host code.
   bool alone = false;
-  bool mma = false;  ///< products of bf16 on tensor cores, too, which do not have the CPU's bits
+  bool mma = false;    ///< products of bf16 on tensor cores, too, which do not have the CPU's bits
+  bool wgmma = false;  ///< these by Hopper's instructions (hopper.h) where they take the operands
 };
 Emulation emulation();
 /// What a text of INGOT_EMULATE says. Error for another.
@@ -54,6 +57,19 @@ using TogetherWork = void (*)(void* const* brought, unsigned threads);
 void together(void* own, unsigned group, TogetherWork work, const std::source_location& where);
 /// The block's shared memory of this key, which is NaN when the block first asks for it.
 void* shared_memory(const void* key, size_t bytes);
+
+/// The thread waits until is_over(), which is asked again whenever something has happened().
+void wait_until(const std::function<bool()>& is_over, const std::source_location& where);
+void happened();
+/// Does it at a moment that the seed decides, before the block ends.
+void later(std::function<void()> work);
+/// A number that the seed decides.
+uint64_t random();
+/// What else there is to know of the running block; nothing when the block begins.
+std::shared_ptr<void>& of_block();
+/// Ends the launch with an InternalError that names the running thread and the line.
+[[noreturn]] void fail(const std::string& what, const std::source_location& where);
+
 /// An InternalError of the running thread if the address is not a multiple of `bytes`.
 void require_aligned(const void* address, size_t bytes, const std::source_location& where);
 

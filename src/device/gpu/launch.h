@@ -37,7 +37,8 @@ struct GpuStream {
 
 struct GpuGrid {
   int64_t blocks;
-  int threads;  ///< of a block
+  int threads;               ///< of a block
+  int64_t shared_bytes = 0;  ///< of a block's dynamic shared memory
 };
 
 /// A grid of at least `total` threads.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/gpu/launch.h"
+#include "device/gpu/tensor_map.h"
 
 namespace ingot {
 
@@ -28,6 +29,10 @@ class GpuLauncher {
   virtual bool takes_compiled() const = 0;
   /// Asks for the kernel in the thread's compute stream; its arguments may change once this returns.
   virtual void launch_kernel(const GpuLaunch& launch) = 0;
+  virtual int compute_capability() const = 0;  ///< 10 * major + minor: 90 is Hopper
+  virtual int multiprocessors() const = 0;
+  /// What kernels read of matrices in the device's memory. Error where it does not take them.
+  virtual TensorMap tensor_map(const TiledMatrices& matrices) = 0;
   /// Where the device has these bytes of the host, which never change, and stay.
   virtual const void* constant(const void* host, int64_t bytes) = 0;
 };

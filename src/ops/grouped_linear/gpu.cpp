@@ -44,7 +44,7 @@ void backward_weight(const OpCall& call) {
   auto g = of_experts<Product>(call, d_w.tensor.dim(1) * d_w.tensor.dim(2));
   Product& p = g.product;
   set_operands(p, d_y, x, d_w.tensor);
-  p.m = d_w.tensor.dim(1), p.n = d_w.tensor.dim(2);
+  p.m = d_w.tensor.dim(1), p.n = d_w.tensor.dim(2), p.k = x.dim(0);
   p.a_row = 1, p.a_k = p.m, p.b_k = p.n, p.c_row = p.n, p.accumulate = d_w.accumulate;
   launch_depth(g);
 }

@@ -194,7 +194,39 @@ Result cuDeviceGetName(char* name, int bytes, int) {
   return kSuccess;
 }
 Result cuDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == 75 ? state.compute_major : attribute == 76 ? state.compute_minor : 0;
+  constexpr int kMultiprocessors = 3;  // fewer than tiles of a product, so that each takes several
+  *value = attribute == 75   ? state.compute_major
+           : attribute == 76 ? state.compute_minor
+           : attribute == 16 ? kMultiprocessors
+                             : 0;
+  return kSuccess;
+}
+/// The map says what it was asked to be; a driver's is not for the host to read.
+Result cuTensorMapEncodeTiled(uint64_t* map, int type, unsigned rank, void* memory, const uint64_t* extents,
+                              const uint64_t* strides, const unsigned* tile, const unsigned* steps,
+                              int interleave, int swizzle, int, int fill) {
+  constexpr int kBfloat16 = 9, kSwizzle128Bytes = 3;
+  constexpr uint64_t kUnit = 16;
+  if (type != kBfloat16 || rank != 3 || interleave != 0 || swizzle != kSwizzle128Bytes || fill != 0)
+    return kInvalid;
+  if (reinterpret_cast<Address>(memory) % kUnit != 0) return kInvalid;
+  for (int i = 0; i < 3; ++i)
+    if (extents[i] == 0 || tile[i] == 0 || tile[i] > 256 || steps[i] != 1) return kInvalid;
+  for (int i = 0; i < 2; ++i)
+    if (strides[i] % kUnit != 0 || strides[i] == 0) return kInvalid;
+  const uint64_t said[] = {reinterpret_cast<Address>(memory),
+                           extents[0],
+                           extents[1],
+                           extents[2],
+                           strides[0],
+                           strides[1],
+                           tile[0],
+                           tile[1],
+                           tile[2]};
+  std::memcpy(map, said, sizeof(said));
+  return kSuccess;
+}
+Result cuFuncSetAttribute(const void*, int, int) {
   return kSuccess;
 }
 Result cuDevicePrimaryCtxRetain(void** context, int) {
