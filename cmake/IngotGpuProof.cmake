@@ -2,8 +2,9 @@
 # as src/ops/gpu_proof.cpp reads them. Comments and spaces do not count. Included by CMakeLists.txt it defines the target; run
 # as a script (cmake -P) it writes the file.
 #
-# The sources of an op are its gpu.cpp, the headers gpu_*.h that it includes, or that these include, every *.cu of its folder
-# and of theirs, and every header of the tree that these *.cu include, but those of the emulator and of HIP.
+# The sources of an op are its gpu.cpp, the headers gpu_*.h that it includes, or that these include, with the *.cpp of those of
+# device/, every *.cu of its folder and of theirs, and every header of the tree that these *.cu include, but those of the
+# emulator and of HIP.
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
   set(left_out device/gpu/rt_emulated.h device/gpu/rt_hip.h device/gpu/emulator.h device/gpu/hopper_emulated.h
@@ -57,6 +58,12 @@ if(CMAKE_SCRIPT_MODE_FILE)
       list(APPEND headers ${includes})
     endwhile()
     foreach(header IN LISTS known)
+      string(REGEX REPLACE "h$" "cpp" source ${header})
+      if(source MATCHES "^device/" AND EXISTS ${SOURCE}/src/${source})
+        list(APPEND known ${source})
+      endif()
+    endforeach()
+    foreach(header IN LISTS known)
       get_filename_component(folder ${header} DIRECTORY)
       list(APPEND folders ${folder})
     endforeach()
@@ -98,7 +105,8 @@ constexpr const char* kProvenKernels = R\"json(@proven@)json\";
 endif()
 
 file(GLOB_RECURSE gpu_proof_inputs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu ${CMAKE_SOURCE_DIR}/src/base/*.h
-     ${CMAKE_SOURCE_DIR}/src/device/*.h ${CMAKE_SOURCE_DIR}/src/ops/*.h ${CMAKE_SOURCE_DIR}/src/ops/gpu.cpp)
+     ${CMAKE_SOURCE_DIR}/src/device/*.h ${CMAKE_SOURCE_DIR}/src/ops/*.h ${CMAKE_SOURCE_DIR}/src/ops/gpu.cpp
+     ${CMAKE_SOURCE_DIR}/src/device/gpu_*.cpp)
 set(gpu_proof_header ${CMAKE_BINARY_DIR}/generated/ingot_gpu_proof.h)
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/ingot_gpu_proof.stamp BYPRODUCTS ${gpu_proof_header}
   COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUTPUT=${gpu_proof_header} -P ${CMAKE_CURRENT_LIST_FILE}

@@ -1,7 +1,7 @@
 // Products that ops launch on a GPU, exact ones of f32 or those of bf16 on tensor cores, by one text: from
 // tensors to operands, and from a product to its launch.
 #pragma once
-#include "device/gemm/tensor_core_product.h"
+#include "device/gemm/gpu_tensor_cores.h"
 #include "ops/common.h"
 #include "ops/gpu_registry.h"
 

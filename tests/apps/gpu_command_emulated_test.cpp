@@ -87,6 +87,11 @@ TEST(GpuProofs, EndWithAChangeOfTheTextButNotOfAComment) {
   write_text(file, text + "inline int other;\n");
   EXPECT_NE(now("linear"), linear);
   EXPECT_EQ(now("add"), add);
+  write_text(file, text);
+  EXPECT_EQ(now("linear"), linear);
+  const std::string choice = folder / "src/device/gemm/gpu_tensor_cores.cpp";
+  write_text(choice, read_text(choice) + "inline int other;\n");
+  EXPECT_NE(now("linear"), linear) << "which kernel multiplies";
 }
 
 TEST(GpuCommand, SaysWhyThereIsNoGpuInSeconds) {

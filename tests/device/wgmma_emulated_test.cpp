@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "device/gemm/tensor_core_product.h"
+#include "device/gemm/gpu_tensor_cores.h"
 #define INGOT_ISA emulated
 #define INGOT_ISA_gpu 1
 #define INGOT_ISA_emulated 1

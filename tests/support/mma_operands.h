@@ -32,6 +32,9 @@ class MmaTestOperand {
   const void* data() const {
     return is_ == MmaOperand::bf16 ? static_cast<const void*>(halves_.data()) : floats_.data();
   }
+  int64_t bytes() const {
+    return static_cast<int64_t>(floats_.size() * (is_ == MmaOperand::bf16 ? sizeof(bf16) : sizeof(float)));
+  }
   float upper(int64_t i, int64_t k) const {
     return rounded(floats_[static_cast<size_t>(i * row + k * along)]);
   }

@@ -22,12 +22,13 @@ constexpr int64_t kBand = 8;
 /// Together they are what a multiprocessor has (PTX, setmaxnreg).
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
+/// What groups divide: nothing, the rows of A and C, or k.
 enum class Groups { none, rows, depth };
 
 struct WgmmaProduct {
   TensorMap a, b;
   GpuGroupedMmaProduct of;  ///< without groups its product alone
-  int64_t tiles = 0;        ///< there may be less of them where rows are grouped
+  int64_t tiles = 0;        ///< there may be fewer where rows are grouped
 };
 
 template <int kColumns>

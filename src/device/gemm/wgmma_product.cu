@@ -11,6 +11,8 @@ wgmma_product_kernel(INGOT_GRID_CONSTANT const WgmmaProduct w) {
   if constexpr (kIsHopper) {
     INGOT_DYNAMIC_SHARED(Ring<kColumns>, ring);
     wgmma_block<kGroups, kColumns, kAlongRowsA, kAlongRowsB>(w, ring);
+  } else {
+    end_with_error();
   }
 }
 

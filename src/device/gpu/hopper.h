@@ -5,7 +5,8 @@
 //
 //   INGOT_DYNAMIC_SHARED(Type, name)       memory of the block as the launch says (GpuGrid::shared_bytes),
 //                                          at a multiple of 1,024 bytes
-//   kIsHopper                              whether the code is compiled for sm_90a; else kernels are empty
+//   kIsHopper                              whether the code is compiled for sm_90a
+//   end_with_error()                       what a kernel does where it is not
 //   tensor_map(matrices)                   host code: what load_tile() reads
 //
 //   begin_barrier(b, arrivals)             by one thread, then publish_barriers() and sync_threads()

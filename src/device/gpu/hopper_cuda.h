@@ -22,6 +22,10 @@ INGOT_INLINE uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
+INGOT_INLINE void end_with_error() {
+  asm volatile("trap;");
+}
+
 /// A number that the compiler knows to be the same for all threads of a warp.
 INGOT_INLINE int uniform_over_warp(int x) {
   return __shfl_sync(~0U, x, 0);

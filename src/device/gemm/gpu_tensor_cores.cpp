@@ -1,6 +1,7 @@
-// See tensor_core_product.h.
-#include "device/gemm/tensor_core_product.h"
+// See gpu_tensor_cores.h.
+#include "device/gemm/gpu_tensor_cores.h"
 
+#include "device/cuda/kernel_images.h"
 #include "device/gpu/emulator.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/workspace.h"
@@ -10,16 +11,24 @@ namespace ingot {
 namespace {
 
 constexpr int kHopper = 90;
-constexpr int kEmulatedBlocks = 3;  ///< fewer than tiles, so that each takes several
+constexpr const char* kHopperImage = "sm_90a";  ///< kernels of no other architecture have its instructions
+constexpr int kEmulatedBlocks = 3;              ///< fewer than tiles, so that each takes several
 /// Narrower outputs leave most of a tile empty.
 constexpr int64_t kFewestColumns = 64;
 /// What TMA's strides are multiples of, in bf16: 16 bytes.
 constexpr int64_t kUnit = 8;
 
+/// Whether what the thread launches has Hopper's instructions.
+bool has_wgmma(const GpuLauncher& launcher) {
+  if (launcher.compute_capability() != kHopper) return false;
+  return !launcher.takes_compiled() ||
+         cuda_driver::image_architectures().find(kHopperImage) != std::string::npos;
+}
+
 /// How many blocks a kernel of wgmma has at most; 0: there is no wgmma.
 int wgmma_blocks() {
   if (const GpuLauncher* const launcher = gpu_launcher())
-    return launcher->compute_capability() == kHopper ? launcher->multiprocessors() : 0;
+    return has_wgmma(*launcher) ? launcher->multiprocessors() : 0;
   return emulation().wgmma ? kEmulatedBlocks : 0;
 }
 
