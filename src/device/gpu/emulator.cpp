@@ -112,13 +112,12 @@ class Launch {
                    end = std::min(first + group, static_cast<unsigned>(fibres_.size()));
     for (unsigned i = first; i < end; ++i) {
       const Meeting& other = fibres_[i].meeting;
-      if (other.group == group && other.where.line() != where.line())
-        fail(fmt::format("thread {} waits at {}, thread {} of its group at {}", current_, text_of(where), i,
-                         text_of(other.where)));
+      if (other.group != group || other.where.line() == where.line()) continue;
+      std::string what = fmt::format("waits, and thread {} of its group at {}", i, text_of(other.where));
+      fail_at(std::move(what), where);
     }
     if (work != nullptr && end - first < group)
-      fail(fmt::format("thread {} at {} has a group of {}, not {}", current_, text_of(where), end - first,
-                       group));
+      fail_at(fmt::format("has a group of {}, not {}", end - first, group), where);
     self.meeting = {group, where};
     self.brought = own;
     // A block counts its threads; the members of a smaller group look at each other.
@@ -165,13 +164,15 @@ class Launch {
     return shared_.back().memory.get();
   }
 
-  [[noreturn]] void fail_at(const std::string& what, const std::source_location& where) {
-    fail(fmt::format("thread {} at {}: {}", current_, text_of(where), what));
+  [[noreturn]] void fail_at(std::string what, const std::source_location& where) {
+    what = fmt::format("thread {} at {}: {}", current_, text_of(where), std::string(std::move(what)));
+    fail(std::move(what));
   }
 
-  /// Ends the launch with an error. The other fibres are left as they are: they hold nothing.
-  [[noreturn]] void fail(const std::string& what) {
-    failure_ = fmt::format("emulated kernel {}, block {}: {}", kernel_, position_.block, what);
+  /// Ends the launch with an error. The fibres are left as they are, this one too: they hold nothing.
+  [[noreturn]] void fail(std::string what) {
+    failure_ = fmt::format("emulated kernel {}, block {}: {}", kernel_, position_.block,
+                           std::string(std::move(what)));
     leave_fibre();
     std::abort();  // nobody comes back here
   }
@@ -446,8 +447,8 @@ uint64_t random() {
 std::shared_ptr<void>& of_block() {
   return running->of_block();
 }
-void fail(const std::string& what, const std::source_location& where) {
-  running->fail_at(what, where);
+void fail(std::string what, const std::source_location& where) {
+  running->fail_at(std::move(what), where);
 }
 
 void require_aligned(const void* address, size_t bytes, const std::source_location& where) {

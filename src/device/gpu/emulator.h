@@ -68,7 +68,7 @@ uint64_t random();
 /// What else there is to know of the running block; nothing when the block begins.
 std::shared_ptr<void>& of_block();
 /// Ends the launch with an InternalError that names the running thread and the line.
-[[noreturn]] void fail(const std::string& what, const std::source_location& where);
+[[noreturn]] void fail(std::string what, const std::source_location& where);
 
 /// An InternalError of the running thread if the address is not a multiple of `bytes`.
 void require_aligned(const void* address, size_t bytes, const std::source_location& where);
