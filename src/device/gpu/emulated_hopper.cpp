@@ -112,22 +112,42 @@ class OperandInMemory {
   const std::source_location& where_;
 };
 
+/// The operands and sums of a product.
+struct ProductTile {
+  std::array<std::array<float, kDepth>, kRows> a;
+  std::array<std::array<float, kMostColumns>, kDepth> b;
+  std::array<std::array<float, kMostColumns>, kRows> sums;
+};
+inline __attribute__((always_inline)) void add_rows(ProductTile& t, size_t columns) {
+  for (size_t row = 0; row < kRows; ++row)
+    for (size_t k = 0; k < kDepth; ++k)
+      for (size_t column = 0; column < columns; ++column)
+        t.sums[row][column] = std::fma(t.a[row][k], t.b[k][column], t.sums[row][column]);
+}
+/// Many times as fast where the processor has the instruction.
+__attribute__((target("avx2,fma"))) void add_rows_by_fma(ProductTile& t, size_t columns) {
+  add_rows(t, columns);
+}
+
 void compute(const Asked& asked, const std::source_location& where) {
-  static thread_local std::array<std::array<float, kDepth>, kRows> a;
-  static thread_local std::array<std::array<float, kDepth>, kMostColumns> b;
+  static const bool has_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static thread_local ProductTile tile;
   const WarpgroupProduct& p = asked.product;
   const auto columns = static_cast<size_t>(p.columns);
   const OperandInMemory of_a(p.a, p.along_rows_a, where), of_b(p.b, p.along_rows_b, where);
   for (size_t k = 0; k < kDepth; ++k) {
-    for (size_t row = 0; row < kRows; ++row) a[row][k] = of_a.at(row, k);
-    for (size_t column = 0; column < columns; ++column) b[column][k] = of_b.at(column, k);
+    for (size_t row = 0; row < kRows; ++row) tile.a[row][k] = of_a.at(row, k);
+    for (size_t column = 0; column < columns; ++column) tile.b[k][column] = of_b.at(column, k);
   }
-  for (size_t t = 0; t < kWarpgroupThreads; ++t)
-    for (size_t i = 0; i < columns / 2; ++i) {
-      const size_t row = t / 32 * 16 + t % 32 / 4 + (i & 2) * 4, column = i / 4 * 8 + t % 4 * 2 + i % 2;
-      float& sum = asked.sums[t][i];
-      for (size_t k = 0; k < kDepth; ++k) sum = std::fma(a[row][k], b[column][k], sum);
-    }
+  const auto for_sums = [&](auto&& work) {
+    for (size_t t = 0; t < kWarpgroupThreads; ++t)
+      for (size_t i = 0; i < columns / 2; ++i)
+        work(asked.sums[t][i],
+             tile.sums[t / 32 * 16 + t % 32 / 4 + (i & 2) * 4][i / 4 * 8 + t % 4 * 2 + i % 2]);
+  };
+  for_sums([](float of_thread, float& sum) { sum = of_thread; });
+  has_fma ? add_rows_by_fma(tile, columns) : add_rows(tile, columns);
+  for_sums([](float& of_thread, float sum) { of_thread = sum; });
 }
 
 /// Computes those that all threads have asked for, up to the one of that number.

@@ -53,23 +53,29 @@ struct Meeting {
   std::source_location where;
 };
 
-/// Fibres begin by setcontext() and are left and entered again by _setjmp() and _longjmp(), which make no
-/// system call; under a sanitizer, which wants to know where stacks are, by swapcontext().
+/// A thread of the block.
 struct Fibre {
-  ucontext_t context;
-#if !defined(INGOT_SWAPS_CONTEXTS)
-  jmp_buf at;
-  bool has_begun = false;
-#endif
   Meeting meeting;
   bool has_ended = false;
   void* brought = nullptr;  ///< to the meeting
 };
 
-/// The stacks of all fibres of a host's thread, with a page between two that nothing may touch.
+/// Where a fibre continues. It begins by setcontext(), is left and entered again by _setjmp() and _longjmp(),
+/// which make no system call; one that has ended its work for a block waits for that of another. Under a
+/// sanitizer, which wants to know where stacks are, each begins anew, by swapcontext().
+struct FibrePlace {
+  ucontext_t context;
+#if !defined(INGOT_SWAPS_CONTEXTS)
+  jmp_buf at;
+#endif
+  bool waits = false;      ///< for the work of a block
+  bool continues = false;  ///< else it begins
+};
+
+/// Stacks and places of all fibres of a host's thread, with a page between two that nothing may touch.
 class Stacks {
  public:
-  Stacks() {
+  Stacks() : places_(kMaxThreads) {
     memory_ = static_cast<char*>(mmap(nullptr, kMaxThreads * kEach, PROT_READ | PROT_WRITE,
                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     INGOT_CHECK(memory_ != MAP_FAILED, "no addresses for the stacks of the emulator");
@@ -78,12 +84,28 @@ class Stacks {
   ~Stacks() { munmap(memory_, kMaxThreads * kEach); }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
-  char* of(size_t fibre) { return memory_ + fibre * kEach + kGuardBytes; }
+  FibrePlace& place(size_t fibre) { return places_[fibre]; }
+  /// The fibre's context, as it begins.
+  ucontext_t& begin(size_t fibre, void (*work)()) {
+    ucontext_t& context = places_[fibre].context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = memory_ + fibre * kEach + kGuardBytes;
+    context.uc_stack.ss_size = kStackBytes;
+    context.uc_link = nullptr;
+    makecontext(&context, work, 0);
+    return context;
+  }
 
  private:
   static constexpr size_t kEach = kStackBytes + kGuardBytes;
   char* memory_;
+  std::vector<FibrePlace> places_;
 };
+
+Stacks& stacks_of_thread() {
+  static thread_local Stacks stacks;
+  return stacks;
+}
 
 /// One launch.
 class Launch {
@@ -110,27 +132,19 @@ class Launch {
     Fibre& self = fibres_[current_];
     const unsigned first = current_ / group * group,
                    end = std::min(first + group, static_cast<unsigned>(fibres_.size()));
-    for (unsigned i = first; i < end; ++i) {
-      const Meeting& other = fibres_[i].meeting;
-      if (other.group != group || other.where.line() == where.line()) continue;
-      std::string what = fmt::format("waits, and thread {} of its group at {}", i, text_of(other.where));
-      fail_at(std::move(what), where);
-    }
+    Gathering& gathering = gathering_of(group, first);
+    if (gathering.here > 0 && gathering.where.line() != where.line())
+      fail_at(fmt::format("waits, and thread {} of its group at {}", gathering.began_with,
+                          text_of(gathering.where)),
+              where);
     if (work != nullptr && end - first < group)
       fail_at(fmt::format("has a group of {}, not {}", end - first, group), where);
     self.meeting = {group, where};
     self.brought = own;
-    // A block counts its threads; the members of a smaller group look at each other.
-    const bool is_block = work == nullptr;
-    const bool all_are_here = is_block
-                                  ? ++in_barrier_ == group
-                                  : std::all_of(fibres_.begin() + first, fibres_.begin() + end,
-                                                [&](const Fibre& f) { return f.meeting.group == group; });
-    if (!all_are_here) return leave_fibre();
-    if (is_block)
-      in_barrier_ = 0;
-    else
-      do_together(first, end, work);
+    if (gathering.here == 0) gathering.where = where, gathering.began_with = current_;
+    if (++gathering.here < group) return leave_fibre();
+    gathering.here = 0;
+    if (work != nullptr) do_together(first, end, work);
     for (unsigned i = first; i < end; ++i) {
       fibres_[i].meeting = {};
       if (i != current_) runnable_.push_back(i);
@@ -178,6 +192,15 @@ class Launch {
   }
 
  private:
+  /// The threads of a group that are at its meeting.
+  struct Gathering {
+    unsigned here = 0, began_with = 0;
+    std::source_location where;
+  };
+  struct Groups {
+    unsigned size;
+    std::vector<Gathering> gatherings;
+  };
   struct Shared {
     const void* key;
     std::unique_ptr<std::byte[]> memory;
@@ -190,6 +213,16 @@ class Launch {
                        where.line());
   }
 
+  Gathering& gathering_of(unsigned group, unsigned first) {
+    auto found =
+        std::find_if(groups_.begin(), groups_.end(), [&](const Groups& g) { return g.size == group; });
+    if (found == groups_.end()) {
+      groups_.push_back({group, std::vector<Gathering>(fibres_.size() / group + 1)});
+      found = groups_.end() - 1;
+    }
+    return found->gatherings[first / group];
+  }
+
   void do_together(unsigned first, unsigned end, emulator::TogetherWork work) {
     void* brought[kMaxThreads];
     for (unsigned i = first; i < end; ++i) brought[i - first] = fibres_[i].brought;
@@ -197,26 +230,18 @@ class Launch {
   }
 
   void run_block(unsigned block) {
-    static thread_local Stacks stacks;
     position_.block = block;
     shared_.clear();
     of_block_.reset();
     late_.clear();
     await_event_.clear();
-    in_barrier_ = 0;
+    groups_.clear();
     runnable_.resize(fibres_.size());
     std::iota(runnable_.begin(), runnable_.end(), 0U);
     for (size_t i = 0; i < fibres_.size(); ++i) {
-      Fibre& f = fibres_[i];
-      f.meeting = {}, f.has_ended = false;
-#if !defined(INGOT_SWAPS_CONTEXTS)
-      f.has_begun = false;
-#endif
-      getcontext(&f.context);
-      f.context.uc_stack.ss_sp = stacks.of(i);
-      f.context.uc_stack.ss_size = kStackBytes;
-      f.context.uc_link = nullptr;
-      makecontext(&f.context, &Launch::begin, 0);
+      fibres_[i].meeting = {}, fibres_[i].has_ended = false;
+      FibrePlace& place = stacks_.place(i);
+      place.continues = std::exchange(place.waits, false);
     }
     size_t ended = 0;
     while (!runnable_.empty() || !late_.empty()) {
@@ -268,17 +293,19 @@ class Launch {
 
   void enter_fibre() {
     position_.thread = current_;
+    FibrePlace& place = stacks_.place(current_);
+    const bool begins = !std::exchange(place.continues, true);
+    if (begins) stacks_.begin(current_, &Launch::begin);
 #if defined(__SANITIZE_ADDRESS__)
-    const stack_t& stack = fibres_[current_].context.uc_stack;
+    const stack_t& stack = place.context.uc_stack;
     __sanitizer_start_switch_fiber(&own_fake_stack_, stack.ss_sp, stack.ss_size);
 #endif
 #if defined(INGOT_SWAPS_CONTEXTS)
-    swapcontext(&own_, &fibres_[current_].context);
+    swapcontext(&own_, &place.context);
 #else
-    Fibre& fibre = fibres_[current_];
     if (_setjmp(own_) == 0) {
-      if (std::exchange(fibre.has_begun, true)) _longjmp(fibre.at, 1);
-      setcontext(&fibre.context);
+      if (begins) setcontext(&place.context);
+      _longjmp(place.at, 1);
     }
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -293,9 +320,9 @@ class Launch {
                                    own_stack_bytes_);
 #endif
 #if defined(INGOT_SWAPS_CONTEXTS)
-    swapcontext(&fibres_[left].context, &own_);
+    swapcontext(&stacks_.place(left).context, &own_);
 #else
-    if (_setjmp(fibres_[left].at) == 0) _longjmp(own_, 1);
+    if (_setjmp(stacks_.place(left).at) == 0) _longjmp(own_, 1);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
@@ -318,7 +345,9 @@ class Launch {
 #else
   jmp_buf own_;
 #endif
-  unsigned current_ = 0, in_barrier_ = 0;
+  Stacks& stacks_ = stacks_of_thread();
+  std::vector<Groups> groups_;
+  unsigned current_ = 0;
   std::string failure_;
 #if defined(__SANITIZE_ADDRESS__)
   void* own_fake_stack_ = nullptr;
@@ -330,13 +359,18 @@ class Launch {
 thread_local Launch* running = nullptr;
 
 void Launch::begin() {
-  Launch& launch = *running;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &launch.own_stack_, &launch.own_stack_bytes_);
+  __sanitizer_finish_switch_fiber(nullptr, &running->own_stack_, &running->own_stack_bytes_);
 #endif
-  launch.body_(launch.arguments_);
-  launch.fibres_[launch.current_].has_ended = true;
-  launch.leave_fibre();
+  for (;;) {  // of one launch after another
+    Launch& launch = *running;
+    launch.body_(launch.arguments_);
+    launch.fibres_[launch.current_].has_ended = true;
+#if !defined(INGOT_SWAPS_CONTEXTS)
+    launch.stacks_.place(launch.current_).waits = true;
+#endif
+    launch.leave_fibre();
+  }
 }
 
 }  // namespace
