@@ -5,7 +5,7 @@
 #include <array>
 #include <map>
 
-#include "device/gemm/gpu_product.h"
+#include "device/gemm/gpu_tensor_cores.h"
 #include "optim/gpu_optim.h"
 #include "optim/gpu_step.h"
 #include "optim/muon.h"
@@ -26,7 +26,8 @@ struct GpuMatrices {
   int64_t side() const { return std::min(rows, cols); }
   bool tall() const { return rows > cols; }
 
-  void normalise(float* to, const float* from) const {
+  template <class T>
+  void normalise(T* to, const float* from) const {
     const TensorChunks chunks = chunks_of(std::vector<int64_t>(static_cast<size_t>(batch), count()));
     std::vector<GpuSumSquares::Part> parts;
     for (const Chunk& c : chunks.list) parts.push_back({from + c.tensor * count() + c.begin, c.count});
@@ -38,7 +39,8 @@ struct GpuMatrices {
           memory.scratch<double>(chunks.size()),
           {memory.list(chunks.first), batch},
           sums});
-    INGOT_GPU_CALL(launch_normalise)({}, {from, to, batch, count(), sums, config->norm_factor, config->eps});
+    INGOT_GPU_CALL(launch_normalise)
+    ({}, {from, to, DTypeOf<T>::value, batch, count(), sums, config->norm_factor, config->eps});
   }
   void gram(float* to, const float* x) const {
     GpuSymmetricProduct s = squares(to);
@@ -59,14 +61,21 @@ struct GpuMatrices {
     INGOT_GPU_CALL(launch_symmetric_product)({}, of_squares(to, p, q));
   }
   void multiply(float* to, const float* q, const float* x) const {
+    auto p = product<GpuBatchedProduct>(q, x);
+    p.first.c = to;
+    INGOT_GPU_CALL(launch_batched_product)({}, p);
+  }
+  /// q x for wide x, x q for tall ones; its C is not there yet.
+  template <class Product>
+  Product product(const void* q, const void* x) const {
     const int64_t square = side() * side();
-    GpuBatchedProduct p;
+    Product p;
     p.batch = batch;
     p.first.m = rows, p.first.n = cols, p.first.k = side();
     p.first.a = tall() ? x : q, p.first.a_row = side(), p.a_stride = tall() ? count() : square;
     p.first.b = tall() ? q : x, p.first.b_k = cols, p.b_stride = tall() ? square : count();
-    p.first.c = to, p.first.c_row = cols, p.c_stride = count();
-    INGOT_GPU_CALL(launch_batched_product)({}, p);
+    p.first.c_row = cols, p.c_stride = count();
+    return p;
   }
 
  private:
@@ -88,16 +97,61 @@ struct GpuMatrices {
   }
 };
 
-void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const GpuMuonMatrix> matrices) {
+/// Replaces the matrices `g`.
+void orthogonalise(const GpuMatrices& m, float* g) {
   GpuWorkspace memory;
-  auto* const values = memory.scratch<float>(m.batch * m.count());
   auto* const x = memory.scratch<float>(m.batch * m.count());
   const int64_t square = m.batch * m.side() * m.side();
   auto* const s = memory.scratch<float>(4 * square);
+  newton_schulz_passes(m, *m.config, m.rows, m.cols, g, x, {s, s + square, s + 2 * square, s + 3 * square});
+}
+
+/// Single steps X <- a X + B X, B = b A + c A A, whose products are of bf16 on tensor cores: A, B and X are
+/// rounded as they are stored, the last X is f32. Replaces the matrices `g`.
+void orthogonalise_in_bf16(const GpuMatrices& m, float* g) {
+  const int64_t side = m.side(), square = side * side;
+  const bool tall = m.tall();
+  GpuWorkspace memory;
+  auto *x = memory.scratch<bf16>(m.batch * m.count()), *next = memory.scratch<bf16>(m.batch * m.count());
+  auto *const gram = memory.scratch<bf16>(m.batch * square), *const b =
+                                                                 memory.scratch<bf16>(m.batch * square);
+  m.normalise(x, g);
+  for (int64_t step = 0; step < m.config->steps; ++step, std::swap(x, next)) {
+    const std::array<double, 3>& coefficients = coefficients_of(*m.config, step);
+    GpuBatchedMmaProduct s;
+    s.batch = m.batch, s.c_stride = square;
+    s.first.m = s.first.n = side, s.first.k = std::max(m.rows, m.cols);
+    s.first.a = s.first.b = x;
+    s.first.a_row = s.first.b_column = tall ? 1 : m.cols, s.first.a_k = s.first.b_k = tall ? m.cols : 1;
+    s.a_stride = s.b_stride = m.count();
+    s.first.c = gram, s.first.c_row = side, s.first.c_type = DType::bf16;
+    multiply_symmetric_on_tensor_cores(s);
+
+    s.first.k = side, s.first.a = s.first.b = gram;
+    s.first.a_row = s.first.b_column = side, s.first.a_k = s.first.b_k = 1;
+    s.a_stride = s.b_stride = square;
+    s.first.plus = gram, s.first.plus_factor = static_cast<float>(coefficients[1]);
+    s.first.factor = static_cast<float>(coefficients[2]);
+    s.first.c = b;
+    multiply_symmetric_on_tensor_cores(s);
+
+    const bool is_last = step + 1 == m.config->steps;
+    auto p = m.product<GpuBatchedMmaProduct>(b, x);
+    p.first.plus = x, p.first.plus_factor = static_cast<float>(coefficients[0]);
+    p.first.c = is_last ? static_cast<void*>(g) : next, p.first.c_type = is_last ? DType::f32 : DType::bf16;
+    multiply_batch_on_tensor_cores(p);
+  }
+}
+
+void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const GpuMuonMatrix> matrices) {
+  GpuWorkspace memory;
+  auto* const values = memory.scratch<float>(m.batch * m.count());
   const GpuMuonBatch batch{memory.list(matrices), m.batch, m.count(), values};
   INGOT_GPU_CALL(launch_momentum)({}, {batch, u.grad_scale, u.beta, u.grad_weight, u.nesterov});
-  newton_schulz_passes(m, *u.newton_schulz, m.rows, m.cols, values, x,
-                       {s, s + square, s + 2 * square, s + 3 * square});
+  if (u.newton_schulz->precision == NewtonSchulzPrecision::bf16)
+    orthogonalise_in_bf16(m, values);
+  else
+    orthogonalise(m, values);
   INGOT_GPU_CALL(launch_apply)({}, batch);
 }
 

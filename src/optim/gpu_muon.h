@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "device/gpu/launch.h"
 #include "optim/kernels.h"
 
@@ -35,7 +36,8 @@ INGOT_GPU_KERNEL(void, launch_momentum, (GpuStream stream, const GpuMomentum& ar
 /// to <- from / (norm_factor sqrt(sum_squares) + eps) for each matrix [batch, count]; the two may be one.
 struct GpuNormalise {
   const float* from;
-  float* to;
+  void* to;
+  DType to_type;  ///< f32 or bf16
   int64_t batch, count;
   const double* sum_squares;  ///< [batch]
   double norm_factor, eps;

@@ -23,13 +23,14 @@ momentum_kernel(const GpuMomentum a) {
   }
 }
 
+template <class T>
 INGOT_KERNEL(kChunkThreads)
 normalise_kernel(const GpuNormalise a) {
   const BlockChunk c = chunk_of_block(a.count);
   const float factor = static_cast<float>(1.0 / (a.norm_factor * sqrt_rn(a.sum_squares[c.of]) + a.eps));
   const int64_t matrix = c.of * a.count;
   for (int64_t i = c.begin + thread_index(); i < c.end; i += kChunkThreads)
-    a.to[matrix + i] = factor * a.from[matrix + i];
+    store_one(static_cast<T*>(a.to) + matrix + i, factor * a.from[matrix + i]);
 }
 
 INGOT_KERNEL(kChunkThreads)
@@ -55,7 +56,11 @@ void launch_momentum(GpuStream stream, const GpuMomentum& args) {
 }
 
 void launch_normalise(GpuStream stream, const GpuNormalise& args) {
-  launch("normalise", normalise_kernel, {blocks_of(args.batch, args.count), kChunkThreads}, stream, args);
+  const GpuGrid grid{blocks_of(args.batch, args.count), kChunkThreads};
+  if (args.to_type == DType::bf16)
+    launch("normalise", normalise_kernel<bf16>, grid, stream, args);
+  else
+    launch("normalise", normalise_kernel<float>, grid, stream, args);
 }
 
 void launch_apply(GpuStream stream, const GpuMuonBatch& args) {

@@ -1,7 +1,7 @@
 // The end of a step by kernels of a device: gradient norm, clip factor, updates, QK-clip and the balance of
 // routers. What runs on a device is chosen here and nowhere else, as ops/gpu_registry.h lists the kernels of
-// ops. They are exact: they have the CPU's bits. Where a device has none that take a part of it, the CPU's
-// code runs there, as host code (device/host_kernel.h).
+// ops. They have the CPU's bits, but for Muon whose products are in bf16 (newton_schulz.h). Where a device
+// has none that take a part of it, the CPU's code runs there, as host code (device/host_kernel.h).
 #pragma once
 #include <functional>
 #include <span>

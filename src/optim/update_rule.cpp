@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "device/gpu/emulator.h"
 #include "optim/optimizer.h"
 #include "optim/update_kernels.h"
 
@@ -73,8 +74,9 @@ class MuonRule final : public UpdateRule {
     return step_by(nullptr, tensors, step, grad_scale);
   }
   const char* refuse_kernels(const ParamView& p) const override {
-    if (muon_.config().newton_schulz.precision != NewtonSchulzPrecision::f32)
-      return "Newton-Schulz is not in f32";
+    if (muon_.config().newton_schulz.precision != NewtonSchulzPrecision::f32 && emulation().on &&
+        !emulation().mma)
+      return "tensor cores, for Newton-Schulz in bf16, are emulated where INGOT_EMULATE says mma";
     const bool whole = p.numel() == 0 || p.numel() == p.shape.numel();
     return whole && p.sharding.group == nullptr ? nullptr : "ranks divide matrices";
   }

@@ -11,6 +11,7 @@
 #include "device/cuda/cuda_device.h"
 #include "exchange/import.h"
 #include "ops/registry.h"
+#include "optim/update_kernels.h"
 #include "report/metrics.h"
 #include "report/run_record.h"
 #include "train/phase_sampler.h"
@@ -55,8 +56,12 @@ int64_t next_save(const Recipe& recipe, int64_t step) {
 std::string kernel_set_of(const Recipe& recipe) {
   const DType compute = recipe.model_precision().compute;
   std::string set = kernel_set_fingerprint(compute);
+  const DeviceKind device = compute_device();
+  const bool muon_has = recipe.optimizer.muon.newton_schulz.precision == NewtonSchulzPrecision::bf16 &&
+                        has_update_kernels(device);  // which are not the CPU's then
+  if (muon_has) set += fmt::format(", Muon's in bf16 on {}", name_of(device));
   // Tensor cores of another generation may add in another order.
-  if (compute == DType::bf16 && compute_device() == DeviceKind::cuda)
+  if ((compute == DType::bf16 || muon_has) && device == DeviceKind::cuda)
     set += " on " + cuda_device().driver().architecture();
   return set;
 }

@@ -18,9 +18,6 @@
 
 namespace ingot::test::mma_emulated_test {
 
-using Operand = MmaTestOperand;
-using Result = MmaTestResult;
-
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 class MmaProducts : public ::testing::Test {
@@ -38,7 +35,7 @@ void one_product(const uint32_t* a, const uint32_t* b, float* to) {
 }
 
 TEST_F(MmaProducts, AnInstructionTakesPairsAlongKAndGivesEachOutputItsChain) {
-  const Operand a(MmaOperand::bf16, 16, 16, true, 2, 1), b(MmaOperand::bf16, 8, 16, true, 2, 2);
+  const MmaTestOperand a(MmaOperand::bf16, 16, 16, true, 2, 1), b(MmaOperand::bf16, 8, 16, true, 2, 2);
   std::vector<uint32_t> pairs_of_a(16 * 9), pairs_of_b(8 * 9);
   std::memcpy(pairs_of_a.data(), a.data(), pairs_of_a.size() * 4);
   std::memcpy(pairs_of_b.data(), b.data(), pairs_of_b.size() * 4);
@@ -79,13 +76,13 @@ TEST_F(MmaProducts, AreOneChainForEachOutput) {
     for (const MmaOperand a_is : {MmaOperand::bf16, MmaOperand::rounded, MmaOperand::split})
       for (const MmaOperand b_is : {MmaOperand::bf16, MmaOperand::rounded})
         for (const int layout : {0, 1, 2, 3}) {
-          const Operand a(a_is, s.m, s.k, (layout & 1) != 0, s.beyond, 1),
+          const MmaTestOperand a(a_is, s.m, s.k, (layout & 1) != 0, s.beyond, 1),
               b(b_is, s.n, s.k, (layout & 2) != 0, s.beyond, 2);
           const DType type = layout == 1 || layout == 2 ? DType::bf16 : DType::f32;
           std::vector<float> bias(static_cast<size_t>(s.n));
           for (size_t j = 0; j < bias.size(); ++j) bias[j] = 0.01f * static_cast<float>(j);
           for (const bool accumulate : {false, true}) {
-            Result c(s.m * s.n, type);
+            MmaTestResult c(s.m * s.n, type);
             GpuMmaProduct p = product_of(a, b, s.m, s.n, s.k);
             p.c = c.data(), p.c_type = type, p.accumulate = accumulate;
             if (layout > 1) p.bias = bias.data();
@@ -106,24 +103,21 @@ TEST_F(MmaProducts, AreOneChainForEachOutput) {
         }
 }
 
-/// Groups without rows, of several tiles, and rows behind the last.
-const std::vector<int32_t> kOffsets = {0, 0, 131, 134, 134, 201};
-constexpr int64_t kRows = 207;
-
 TEST_F(MmaProducts, OfGroupsOfRowsAreOneChainForEachOutput) {
   constexpr int64_t kN = 20, kK = 24, kGroups = 5;
   for (const MmaOperand a_is : {MmaOperand::bf16, MmaOperand::split})
     for (const MmaOperand b_is : {MmaOperand::bf16, MmaOperand::rounded})
       for (const bool along_k : {false, true}) {
-        const Operand a(a_is, kRows, kK, true, 0, 1),
+        const MmaTestOperand a(a_is, kMmaGroupedRows, kK, true, 0, 1),
             b(b_is, along_k ? kGroups * kN : kN, along_k ? kK : kGroups * kK, along_k, 0, 2);
-        Result c(kOffsets.back() * kN, DType::bf16);
-        GpuGroupedMmaProduct g{product_of(a, b, kRows, kN, kK), kOffsets.data(), kGroups, kN * kK};
+        MmaTestResult c(kMmaOffsets.back() * kN, DType::bf16);
+        GpuGroupedMmaProduct g{product_of(a, b, kMmaGroupedRows, kN, kK), kMmaOffsets.data(), kGroups,
+                               kN * kK};
         g.product.c = c.data(), g.product.c_type = DType::bf16;
         INGOT_GPU_CALL(launch_grouped_mma_rows)({}, g);
         int64_t wrong = 0;
         for (size_t e = 0; e < kGroups; ++e)
-          for (int64_t i = kOffsets[e]; i < kOffsets[e + 1]; ++i)
+          for (int64_t i = kMmaOffsets[e]; i < kMmaOffsets[e + 1]; ++i)
             for (int64_t j = 0; j < kN; ++j) {
               // B's of the groups stand behind each other, along columns or along k.
               const auto group = static_cast<int64_t>(e);
@@ -145,36 +139,36 @@ TEST_F(MmaProducts, OfGroupsAlongKCountItFromTheirFirstRow) {
   constexpr int64_t kM = 6, kN = 9, kGroups = 5;
   for (const MmaOperand a_is : {MmaOperand::bf16, MmaOperand::split})
     for (const bool accumulate : {false, true}) {
-      const Operand a(a_is, kM, kRows, false, 0, 1), b(MmaOperand::bf16, kN, kRows, false, 0, 2);
-      Result c(kGroups * kM * kN, DType::f32);
-      GpuGroupedMmaProduct g{product_of(a, b, kM, kN, kRows), kOffsets.data(), kGroups, kM * kN};
+      const MmaTestOperand a(a_is, kM, kMmaGroupedRows, false, 0, 1),
+          b(MmaOperand::bf16, kN, kMmaGroupedRows, false, 0, 2);
+      MmaTestResult c(kGroups * kM * kN, DType::f32);
+      GpuGroupedMmaProduct g{product_of(a, b, kM, kN, kMmaGroupedRows), kMmaOffsets.data(), kGroups, kM * kN};
       g.product.c = c.data(), g.product.accumulate = accumulate;
       INGOT_GPU_CALL(launch_grouped_mma_depth)({}, g);
       for (size_t e = 0; e < kGroups; ++e)
         for (int64_t i = 0; i < kM; ++i)
           for (int64_t j = 0; j < kN; ++j) {
-            const float sum = chain(a, b, i, j, kOffsets[e], kOffsets[e + 1]);
+            const float sum = chain(a, b, i, j, kMmaOffsets[e], kMmaOffsets[e + 1]);
             ASSERT_EQ(c.at((static_cast<int64_t>(e) * kM + i) * kN + j), accumulate ? 0.5f + sum : sum) << e;
           }
       EXPECT_TRUE(c.ends_where_it_should());
     }
 }
 
-/// Bits of rows [begin, begin + count) of A by B.
-std::vector<float> rows_of(const Operand& a, const Operand& b, int64_t begin, int64_t count, int64_t n,
-                           int64_t k) {
-  std::vector<float> c(static_cast<size_t>(count * n));
-  GpuMmaProduct p = product_of(a, b, count, n, k);
-  advance(p, begin * a.row, 0, 0);
-  p.c = c.data();
-  INGOT_GPU_CALL(launch_mma_product)({}, p);
-  return c;
+std::vector<float> rows_of(const MmaTestOperand& a, const MmaTestOperand& b, int64_t begin, int64_t count,
+                           int64_t n, int64_t k) {
+  return mma_rows_of(
+      [](const GpuMmaProduct& p) {
+        INGOT_GPU_CALL(launch_mma_product)
+        ({}, p);
+      },
+      a, b, begin, count, n, k);
 }
 
 TEST_F(MmaProducts, OfARowDoNotDependOnOthers) {
   constexpr int64_t kM = 150, kN = 40, kK = 70;
-  Operand a(MmaOperand::bf16, kM, kK, true, 2, 1);
-  const Operand b(MmaOperand::bf16, kN, kK, true, 0, 2);
+  MmaTestOperand a(MmaOperand::bf16, kM, kK, true, 2, 1);
+  const MmaTestOperand b(MmaOperand::bf16, kN, kK, true, 0, 2);
   const std::vector<float> all = rows_of(a, b, 0, kM, kN, kK);
   const auto compare = [&](int64_t begin, int64_t count, const char* what) {
     const std::vector<float> some = rows_of(a, b, begin, count, kN, kK);
@@ -192,7 +186,7 @@ TEST_F(MmaProducts, OfARowDoNotDependOnOthers) {
 
 TEST_F(MmaProducts, WouldHaveOtherBitsWereTheChainBroken) {
   constexpr int64_t kN = 40, kK = 256;
-  const Operand a(MmaOperand::bf16, 1, kK, true, 0, 1), b(MmaOperand::bf16, kN, kK, true, 0, 2);
+  const MmaTestOperand a(MmaOperand::bf16, 1, kK, true, 0, 1), b(MmaOperand::bf16, kN, kK, true, 0, 2);
   const std::vector<float> whole = rows_of(a, b, 0, 1, kN, kK);
   int others = 0;
   for (int64_t j = 0; j < kN; ++j) {
@@ -205,7 +199,7 @@ TEST_F(MmaProducts, WouldHaveOtherBitsWereTheChainBroken) {
 
 TEST_F(MmaProducts, OfInfinityAreNotNaNWhereItIsSplit) {
   constexpr int64_t kK = 5;
-  Operand a(MmaOperand::split, 1, kK, true, 0, 1), b(MmaOperand::bf16, 1, kK, true, 0, 2);
+  MmaTestOperand a(MmaOperand::split, 1, kK, true, 0, 1), b(MmaOperand::bf16, 1, kK, true, 0, 2);
   a.set(0, 3, std::numeric_limits<float>::infinity());
   b.set(0, 3, 2.0f);
   EXPECT_EQ(rows_of(a, b, 0, 1, 1, kK)[0], std::numeric_limits<float>::infinity());

@@ -16,9 +16,6 @@
 
 namespace ingot::test::wgmma_emulated_test {
 
-using Operand = MmaTestOperand;
-using Result = MmaTestResult;
-
 class WgmmaProducts : public ::testing::TestWithParam<uint64_t> {
  protected:
   WgmmaProducts() { set_emulation({.on = true, .seed = GetParam(), .mma = true, .wgmma = true}); }
@@ -47,7 +44,7 @@ TEST_P(WgmmaProducts, AreOneChainForEachOutput) {
   struct Size {
     int64_t m, n, k;
   };
-  const Launches launches("wgmma_product");
+  const Launches launches("wgmma_product"), few("few_rows_wgmma_product");
   int64_t products = 0;
   for (const Size& s : {Size{1, 64, 8},
                         {3, 72, 16},
@@ -60,11 +57,11 @@ TEST_P(WgmmaProducts, AreOneChainForEachOutput) {
       if (!layout.a_along_k && s.m % 8 != 0) continue;
       const bool is_rounded = s.m == 136, gives_bf16 = layout.a_along_k && layout.b_along_k;
       const MmaOperand is = is_rounded ? MmaOperand::rounded : MmaOperand::bf16;
-      const Operand a(is, s.m, s.k, layout.a_along_k, 0, 1), b(is, s.n, s.k, layout.b_along_k, 8, 2);
+      const MmaTestOperand a(is, s.m, s.k, layout.a_along_k, 0, 1), b(is, s.n, s.k, layout.b_along_k, 8, 2);
       std::vector<float> bias(static_cast<size_t>(s.n));
       for (size_t j = 0; j < bias.size(); ++j) bias[j] = 0.01f * static_cast<float>(j);
       for (const bool accumulate : {false, true}) {
-        Result c(s.m * s.n, gives_bf16 ? DType::bf16 : DType::f32);
+        MmaTestResult c(s.m * s.n, gives_bf16 ? DType::bf16 : DType::f32);
         GpuMmaProduct p = product_of(a, b, s.m, s.n, s.k);
         p.c = c.data(), p.c_type = gives_bf16 ? DType::bf16 : DType::f32, p.accumulate = accumulate;
         if (gives_bf16) p.bias = bias.data();
@@ -83,27 +80,24 @@ TEST_P(WgmmaProducts, AreOneChainForEachOutput) {
         EXPECT_TRUE(c.ends_where_it_should());
       }
     }
-  EXPECT_EQ(launches.count(), products);
+  EXPECT_EQ(launches.count() + few.count(), products);
+  EXPECT_EQ(few.count(), 12) << "of few rows, along k";
 }
-
-/// Groups without rows, of several tiles, and rows behind the last.
-const std::vector<int32_t> kOffsets = {0, 0, 131, 134, 134, 203};
-constexpr int64_t kRows = 207;
 
 TEST_P(WgmmaProducts, OfGroupsOfRowsAreOneChainForEachOutput) {
   constexpr int64_t kN = 136, kK = 72, kGroups = 5;
   const Launches launches("grouped_wgmma_rows");
   for (const MmaOperand is : {MmaOperand::bf16, MmaOperand::rounded})
     for (const bool along_k : {false, true}) {
-      const Operand a(MmaOperand::bf16, kRows, kK, true, 0, 1),
+      const MmaTestOperand a(MmaOperand::bf16, kMmaGroupedRows, kK, true, 0, 1),
           b(is, along_k ? kGroups * kN : kN, along_k ? kK : kGroups * kK, along_k, 0, 2);
-      Result c(kOffsets.back() * kN, DType::bf16);
-      GpuGroupedMmaProduct g{product_of(a, b, kRows, kN, kK), kOffsets.data(), kGroups, kN * kK};
+      MmaTestResult c(kMmaOffsets.back() * kN, DType::bf16);
+      GpuGroupedMmaProduct g{product_of(a, b, kMmaGroupedRows, kN, kK), kMmaOffsets.data(), kGroups, kN * kK};
       g.product.c = c.data(), g.product.c_type = DType::bf16;
       multiply_rows_on_tensor_cores(g);
       int64_t wrong = 0;
       for (size_t e = 0; e < kGroups; ++e)
-        for (int64_t i = kOffsets[e]; i < kOffsets[e + 1]; ++i)
+        for (int64_t i = kMmaOffsets[e]; i < kMmaOffsets[e + 1]; ++i)
           for (int64_t j = 0; j < kN; ++j) {
             const auto group = static_cast<int64_t>(e);
             float sum = 0;
@@ -122,16 +116,17 @@ TEST_P(WgmmaProducts, OfGroupsAlongKCountItFromTheirFirstRow) {
   constexpr int64_t kM = 136, kN = 72, kGroups = 5;
   const Launches launches("grouped_wgmma_depth");
   for (const bool accumulate : {false, true}) {
-    const Operand a(MmaOperand::bf16, kM, kRows, false, 0, 1), b(MmaOperand::bf16, kN, kRows, false, 0, 2);
-    Result c(kGroups * kM * kN, DType::f32);
-    GpuGroupedMmaProduct g{product_of(a, b, kM, kN, kRows), kOffsets.data(), kGroups, kM * kN};
+    const MmaTestOperand a(MmaOperand::bf16, kM, kMmaGroupedRows, false, 0, 1),
+        b(MmaOperand::bf16, kN, kMmaGroupedRows, false, 0, 2);
+    MmaTestResult c(kGroups * kM * kN, DType::f32);
+    GpuGroupedMmaProduct g{product_of(a, b, kM, kN, kMmaGroupedRows), kMmaOffsets.data(), kGroups, kM * kN};
     g.product.c = c.data(), g.product.accumulate = accumulate;
     multiply_depth_on_tensor_cores(g);
     int64_t wrong = 0;
     for (size_t e = 0; e < kGroups; ++e)
       for (int64_t i = 0; i < kM; ++i)
         for (int64_t j = 0; j < kN; ++j) {
-          const float sum = chain(a, b, i, j, kOffsets[e], kOffsets[e + 1]);
+          const float sum = chain(a, b, i, j, kMmaOffsets[e], kMmaOffsets[e + 1]);
           const float expected = accumulate ? 0.5f + sum : sum;
           wrong += c.at((static_cast<int64_t>(e) * kM + i) * kN + j) != expected ? 1 : 0;
         }
@@ -145,10 +140,10 @@ TEST_P(WgmmaProducts, DoNotSeeWhatOtherGroupsRowsHold) {
   constexpr int64_t kM = 64, kN = 64;
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   const std::vector<int32_t> offsets = {0, 5, 70};
-  Operand a(MmaOperand::bf16, kM, 70, false, 0, 1), b(MmaOperand::bf16, kN, 70, false, 0, 2);
+  MmaTestOperand a(MmaOperand::bf16, kM, 70, false, 0, 1), b(MmaOperand::bf16, kN, 70, false, 0, 2);
   for (int64_t k = 5; k < 70; ++k)
     for (int64_t i = 0; i < kM; ++i) a.set(i, k, kNaN), b.set(i, k, kNaN);
-  Result c(2 * kM * kN, DType::f32);
+  MmaTestResult c(2 * kM * kN, DType::f32);
   GpuGroupedMmaProduct g{product_of(a, b, kM, kN, 70), offsets.data(), 2, kM * kN};
   g.product.c = c.data();
   multiply_depth_on_tensor_cores(g);
@@ -157,24 +152,18 @@ TEST_P(WgmmaProducts, DoNotSeeWhatOtherGroupsRowsHold) {
   EXPECT_TRUE(std::isnan(c.at(kM * kN)));
 }
 
-/// Bits of rows [begin, begin + count) of A by B.
-std::vector<float> rows_of(const Operand& a, const Operand& b, int64_t begin, int64_t count, int64_t n,
-                           int64_t k) {
-  std::vector<float> c(static_cast<size_t>(count * n));
-  GpuMmaProduct p = product_of(a, b, count, n, k);
-  advance(p, begin * a.row, 0, 0);
-  p.c = c.data();
-  multiply_on_tensor_cores(p);
-  return c;
+std::vector<float> rows_of(const MmaTestOperand& a, const MmaTestOperand& b, int64_t begin, int64_t count,
+                           int64_t n, int64_t k) {
+  return mma_rows_of([](const GpuMmaProduct& p) { multiply_on_tensor_cores(p); }, a, b, begin, count, n, k);
 }
 
 TEST_P(WgmmaProducts, OfARowDoNotDependOnOthers) {
   constexpr int64_t kM = 150, kN = 72, kK = 136;
-  Operand a(MmaOperand::bf16, kM, kK, true, 0, 1);
-  const Operand b(MmaOperand::bf16, kN, kK, true, 0, 2);
-  const Launches launches("wgmma_product");
+  MmaTestOperand a(MmaOperand::bf16, kM, kK, true, 0, 1);
+  const MmaTestOperand b(MmaOperand::bf16, kN, kK, true, 0, 2);
+  const Launches launches("wgmma_product"), few("few_rows_wgmma_product");
   const std::vector<float> all = rows_of(a, b, 0, kM, kN, kK);
-  for (const int64_t count : {1, 7, 64, 129}) {
+  for (const int64_t count : {1, 7, 16, 17, 64, 129}) {
     const std::vector<float> some = rows_of(a, b, kM - count, count, kN, kK);
     EXPECT_EQ(0, std::memcmp(some.data(), all.data() + (kM - count) * kN, some.size() * sizeof(float)));
   }
@@ -183,27 +172,28 @@ TEST_P(WgmmaProducts, OfARowDoNotDependOnOthers) {
   const std::vector<float> beside = rows_of(a, b, 0, kM, kN, kK);
   EXPECT_EQ(0, std::memcmp(beside.data() + 75 * kN, all.data() + 75 * kN, kN * sizeof(float)));
   EXPECT_TRUE(std::isnan(beside[74 * kN]) && std::isnan(beside[76 * kN]));
-  EXPECT_EQ(launches.count(), 6);
+  EXPECT_EQ(launches.count(), 5);
+  EXPECT_EQ(few.count(), 3);
 }
 
 TEST_P(WgmmaProducts, OfWhatTheyDoNotTakeAreThoseOfEveryGpu) {
   struct Case {
     const char* what;
-    int64_t n, k, beyond;
+    int64_t n, k;
     MmaOperand a_is;
     Layout layout;
   };
-  for (const Case& c : {Case{"rows that are not 16 bytes apart", 64, 60, 0, MmaOperand::bf16, kForward},
-                        {"columns that are not", 66, 64, 0, MmaOperand::bf16, kInputGradient},
-                        {"few columns", 56, 64, 0, MmaOperand::bf16, kForward},
-                        {"f32 in two parts", 64, 64, 0, MmaOperand::split, kForward},
-                        {"A along rows, B along k", 64, 64, 0, MmaOperand::bf16, {false, true}}}) {
-    const Launches wgmma("wgmma_product"), mma("mma_product");
-    const Operand a(c.a_is, 16, c.k, c.layout.a_along_k, c.beyond, 1),
-        b(MmaOperand::bf16, c.n, c.k, c.layout.b_along_k, c.beyond, 2);
+  for (const Case& c : {Case{"rows that are not 16 bytes apart", 64, 60, MmaOperand::bf16, kForward},
+                        {"columns that are not", 66, 64, MmaOperand::bf16, kInputGradient},
+                        {"few columns", 56, 64, MmaOperand::bf16, kForward},
+                        {"f32 in two parts", 64, 64, MmaOperand::split, kForward},
+                        {"A along rows, B along k", 64, 64, MmaOperand::bf16, {false, true}}}) {
+    const Launches wgmma("wgmma_product"), few("few_rows_wgmma_product"), mma("mma_product");
+    const MmaTestOperand a(c.a_is, 16, c.k, c.layout.a_along_k, 0, 1),
+        b(MmaOperand::bf16, c.n, c.k, c.layout.b_along_k, 0, 2);
     const std::vector<float> result = rows_of(a, b, 0, 16, c.n, c.k);
     EXPECT_EQ(result.back(), chain(a, b, 15, c.n - 1, 0, c.k)) << c.what;
-    EXPECT_EQ(wgmma.count(), 0) << c.what;
+    EXPECT_EQ(wgmma.count() + few.count(), 0) << c.what;
     EXPECT_EQ(mma.count(), 1) << c.what;
   }
 }

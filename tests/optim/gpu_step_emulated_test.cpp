@@ -90,6 +90,7 @@ struct Orthogonalised {
     add({131, 140}, 1, {});  // three tiles, two chunks
     add({66, 260}, 1, {});
     add({1, 9}, 1, {});
+    add({72, 200}, 1, {});  // which Hopper's instructions take
     std::vector<MuonTensor> tensors;
     for (size_t t = 0; t < params.size(); ++t) {
       params[t].master = values[3 * t].data(), params[t].grad = values[3 * t + 1].data();
@@ -103,6 +104,21 @@ struct Orthogonalised {
                                  : muon.step(tensors, step, 0.37);
   }
 };
+
+/// The share of its movement by which each matrix of `a` ends elsewhere than that of `b`.
+std::vector<double> distances(const Orthogonalised& a, const Orthogonalised& b) {
+  std::vector<double> all;
+  for (size_t t = 0; t < a.params.size(); ++t) {
+    const std::vector<float> begin = normals(std::ssize(a.values[3 * t]), 3 * t, 0.3);
+    double apart = 0, moved = 0;
+    for (size_t i = 0; i < begin.size(); ++i) {
+      apart += std::pow(double{a.values[3 * t][i]} - b.values[3 * t][i], 2);
+      moved += std::pow(double{b.values[3 * t][i]} - begin[i], 2);
+    }
+    if (!begin.empty()) all.push_back(std::sqrt(apart / moved));
+  }
+  return all;
+}
 
 class GpuStep : public ::testing::TestWithParam<uint64_t> {
  protected:
@@ -156,6 +172,29 @@ TEST_P(GpuStep, HasTheCpusMuon) {
     EXPECT_EQ(emulated.values, cpu.values);
     expect_same(emulated.stats, cpu.stats);
     for (const UpdateStat& s : cpu.stats) EXPECT_EQ(s.update_rms > 0, &s != &cpu.stats[3]);
+  }
+}
+
+TEST_P(GpuStep, OrthogonalisesInBf16AsNearAsTheCpu) {
+  MuonConfig config;
+  const Orthogonalised exact(nullptr, config);
+  config.newton_schulz.precision = NewtonSchulzPrecision::bf16;
+  const Orthogonalised cpu(nullptr, config);
+  const std::vector<double> expected = distances(cpu, exact);
+  std::vector<std::vector<float>> first;
+  for (const bool hopper : {false, true}) {
+    set_emulation({.on = true, .seed = GetParam(), .mma = true, .wgmma = hopper});
+    const char* const kernel = hopper ? "symmetric_wgmma_product" : "symmetric_mma_product";
+    const int64_t before = emulated_launches()[kernel];
+    const Orthogonalised emulated(&gpu_, config);
+    EXPECT_GT(emulated_launches()[kernel], before);
+    const std::vector<double> found = distances(emulated, exact);
+    for (size_t t = 0; t < found.size(); ++t) {
+      EXPECT_LE(found[t], 1.2 * expected[t]) << t << ": the CPU's distance is " << expected[t];
+      EXPECT_GT(found[t], 0) << t;
+    }
+    if (!hopper) first = emulated.values;
+    EXPECT_EQ(emulated.values, first) << "by Hopper's instructions";
   }
 }
 
@@ -315,7 +354,7 @@ TEST(GpuStepAlone, RefusesWhatHasNoKernels) {
     set_emulation({true, 1, alone});
     EXPECT_EQ(refusal(muon, {}), "");
     const auto said = [&](const std::string& text) { return alone ? text : ""; };
-    EXPECT_EQ(refusal(rounded, {}).find("Newton-Schulz is not in f32") != std::string::npos, alone);
+    EXPECT_EQ(refusal(rounded, {}).find("for Newton-Schulz in bf16") != std::string::npos, alone);
     EXPECT_EQ(refusal(moments, {}).find("moments are not f32") != std::string::npos, alone);
     EXPECT_EQ(refusal(muon, stored).find("weights or gradients are not f32") != std::string::npos, alone);
     EXPECT_EQ(refusal(muon, copied).find("a copy to compute with") != std::string::npos, alone);

@@ -1,5 +1,5 @@
-// Operands and results of products on tensor cores, and the chain of fused multiply-adds that each output is
-// where they are emulated.
+// Operands, groups and results of products on tensor cores, and the chain of fused multiply-adds that each
+// output is where they are emulated.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -101,5 +101,21 @@ class MmaTestResult {
   std::vector<float> floats_;
   std::vector<bf16> halves_;
 };
+
+/// Bits of rows [begin, begin + count) of A by B, by a launch.
+template <class Launch>
+std::vector<float> mma_rows_of(Launch&& multiply, const MmaTestOperand& a, const MmaTestOperand& b,
+                               int64_t begin, int64_t count, int64_t n, int64_t k) {
+  std::vector<float> c(static_cast<size_t>(count * n));
+  GpuMmaProduct p = product_of(a, b, count, n, k);
+  advance(p, begin * a.row, 0, 0);
+  p.c = c.data();
+  multiply(p);
+  return c;
+}
+
+/// Where groups of rows end: without rows, of several tiles, of few. The last rows are of none.
+inline const std::vector<int32_t> kMmaOffsets = {0, 0, 131, 134, 134, 203};
+constexpr int64_t kMmaGroupedRows = 207;
 
 }  // namespace ingot::test

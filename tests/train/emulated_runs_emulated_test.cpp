@@ -206,14 +206,17 @@ TEST_F(EmulatedRuns, OfEvenedExpertsEndWithTheCheckpointOfTheCpu) {
 }
 
 TEST_F(EmulatedRuns, InBf16OnTensorCoresRepeatAndResumeWhereTheyAre) {
-  const std::vector<std::string> narrow = {"--run.precision=bf16", "--phases.0.steps=10"};
+  const std::vector<std::string> narrow = {"--run.precision=bf16", "--phases.0.steps=10",
+                                           "--optimizer.muon.precision=bf16"};
   const Launches launches;
   for (const uint64_t seed : {1, 2}) {
     set_emulation({.on = true, .seed = seed, .alone = true, .mma = true});
     run(DeviceKind::sim, "seed" + std::to_string(seed), 0, narrow);
   }
-  EXPECT_GE(launches.of("mma_product"), 20);
-  EXPECT_EQ(launches.of("product"), 0);
+  for (const char* kernel : {"mma_product", "symmetric_mma_product", "batched_mma_product"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;
+  for (const char* kernel : {"product", "symmetric_product", "batched_product"})
+    EXPECT_EQ(launches.of(kernel), 0) << kernel;
   EXPECT_EQ(difference(folder_ / "seed1", folder_ / "seed2"), "");
   run(DeviceKind::sim, "resumed", 6, narrow);
   run(DeviceKind::sim, "resumed", 0, narrow);
@@ -224,15 +227,28 @@ TEST_F(EmulatedRuns, InBf16OnTensorCoresRepeatAndResumeWhereTheyAre) {
 }
 
 TEST_F(EmulatedRuns, InBf16ByHoppersInstructionsEndWithTheSameCheckpoint) {
-  const std::vector<std::string> wide = {"--run.precision=bf16", "--phases.0.steps=4", "--model.width=64"};
+  const std::vector<std::string> wide = {"--run.precision=bf16", "--phases.0.steps=4", "--model.width=64",
+                                         "--model.hidden=72", "--optimizer.muon.precision=bf16"};
   const Launches launches;
   for (const bool wgmma : {false, true}) {
     set_emulation({.on = true, .seed = 3, .alone = true, .mma = true, .wgmma = wgmma});
     run(DeviceKind::sim, wgmma ? "wgmma" : "mma", 0, wide);
   }
   set_emulation({});
-  EXPECT_GE(launches.of("wgmma_product"), 20);
+  for (const char* kernel : {"wgmma_product", "symmetric_wgmma_product", "batched_wgmma_product"})
+    EXPECT_GE(launches.of(kernel), 20) << kernel;
   EXPECT_EQ(difference(folder_ / "mma", folder_ / "wgmma"), "");
+}
+
+TEST_F(EmulatedRuns, InF32WithMuonInBf16ResumeWhereTheyAre) {
+  const std::vector<std::string> muon = {"--phases.0.steps=6", "--optimizer.muon.precision=bf16"};
+  set_emulation({.on = true, .seed = 4, .alone = true, .mma = true});
+  run(DeviceKind::sim, "whole", 0, muon);
+  for (const char* name : {"resumed", "elsewhere"}) run(DeviceKind::sim, name, 3, muon);
+  run(DeviceKind::sim, "resumed", 0, muon);
+  EXPECT_EQ(difference(folder_ / "whole", folder_ / "resumed"), "");
+  set_emulation({});
+  EXPECT_THROW(run(DeviceKind::cpu, "elsewhere", 0, muon), Error);
 }
 
 }  // namespace ingot::test::emulated_runs_emulated_test

@@ -4,13 +4,6 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-/// That of the matrices number `e`.
-INGOT_INLINE GpuProduct product_of(const GpuBatchedProduct& batch, int64_t e) {
-  GpuProduct p = batch.first;
-  advance(p, e * batch.a_stride, e * batch.b_stride, e * batch.c_stride);
-  return p;
-}
-
 INGOT_KERNEL(kProductThreads)
 batched_product_kernel(const GpuBatchedProduct batch) {
   INGOT_SHARED(ProductTile, a);
@@ -42,10 +35,10 @@ INGOT_KERNEL(kProductThreads)
 symmetric_product_kernel(const GpuSymmetricProduct s) {
   INGOT_SHARED(ProductTile, a);
   INGOT_SHARED(ProductTile, b);
-  const auto side = static_cast<unsigned>(tiles_of<kTile>(s.of.first.n));
-  const unsigned blocks = side * (side + 1) / 2, e = block_index() / blocks;
-  unsigned row = 0, column = block_index() % blocks;
-  while (column > row) column -= ++row;
+  const auto blocks = static_cast<unsigned>(tiles_of_triangle(tiles_of<kTile>(s.of.first.n)));
+  const unsigned e = block_index() / blocks;
+  unsigned row, column = block_index() % blocks;
+  find_in_triangle(row, column);
   const GpuProduct p = product_of(s.of, e);
   const int64_t first_row = int64_t{row} * kTile, first_column = int64_t{column} * kTile;
   const int thread_row = static_cast<int>(thread_index()) / kSide,
@@ -76,9 +69,8 @@ void launch_batched_product(GpuStream stream, const GpuBatchedProduct& b) {
 }
 
 void launch_symmetric_product(GpuStream stream, const GpuSymmetricProduct& s) {
-  const int64_t side = tiles_of<kTile>(s.of.first.m);
   launch("symmetric_product", symmetric_product_kernel,
-         {s.of.batch * (side * (side + 1) / 2), kProductThreads}, stream, s);
+         {s.of.batch * tiles_of_triangle(tiles_of<kTile>(s.of.first.m)), kProductThreads}, stream, s);
 }
 
 }  // namespace ingot::INGOT_ISA

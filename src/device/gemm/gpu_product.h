@@ -34,14 +34,21 @@ enum class MmaOperand { bf16, rounded, split };
 /// Each output is one accumulator over ascending k from 0, in instructions of 16 of k (of a split A for each
 /// 16 the roundings, then what is left); then C is added, then the bias, and the result rounded once. It
 /// follows from its row of A, its column of B and k alone (docs/numerics.md, "On tensor cores"). Of a_row and
-/// a_k one is 1, and of b_k and b_column.
+/// a_k one is 1, and of b_k and b_column. With `plus`, which lies as C does,
+///   plus_factor plus + factor (the product)   stands for the product.
 struct GpuMmaProduct : GpuProductOperands {
   MmaOperand a_is = MmaOperand::bf16, b_is = MmaOperand::bf16;
   DType c_type = DType::f32;  ///< or bf16
+  const bf16* plus = nullptr;
+  float plus_factor = 0, factor = 1;
 };
 INGOT_GPU_KERNEL(void, launch_mma_product, (GpuStream stream, const GpuMmaProduct& product));
 /// The same by Hopper's instructions, by so many blocks at most, where wgmma_takes() it.
 INGOT_GPU_KERNEL(void, launch_wgmma_product, (GpuStream stream, const GpuMmaProduct& product, int blocks));
+/// Of kFewRows rows at most, which lie along k: a block has few columns, so that many read B.
+INGOT_GPU_KERNEL(void, launch_few_rows_wgmma_product,
+                 (GpuStream stream, const GpuMmaProduct& product, int blocks));
+constexpr int kFewRows = 16;
 
 /// Moves the operands so many elements on.
 INGOT_ANYWHERE void advance_bytes(GpuProductOperands& p, int64_t a, int64_t b, int64_t c) {
@@ -55,6 +62,7 @@ INGOT_ANYWHERE void advance(GpuProduct& p, int64_t a, int64_t b, int64_t c) {
 INGOT_ANYWHERE void advance(GpuMmaProduct& p, int64_t a, int64_t b, int64_t c) {
   const auto bytes = [](MmaOperand is) { return is == MmaOperand::bf16 ? 2 : 4; };
   advance_bytes(p, a * bytes(p.a_is), b * bytes(p.b_is), c * (p.c_type == DType::bf16 ? 2 : 4));
+  if (p.plus != nullptr) p.plus += c;
 }
 
 /// Products of groups of rows, e of the rows offsets[e] .. offsets[e + 1] (on the device), each at most the
@@ -81,14 +89,25 @@ INGOT_GPU_KERNEL(void, launch_grouped_wgmma_depth,
                  (GpuStream stream, const GpuGroupedMmaProduct& product, int blocks));
 
 /// Products of `batch` matrices each, whose elements are so far apart; `first` is that of the first ones.
-struct GpuBatchedProduct {
-  GpuProduct first;
+template <class Product>
+struct GpuBatchedProductOf {
+  Product first;
   int64_t batch = 0, a_stride = 0, b_stride = 0, c_stride = 0;
 };
+using GpuBatchedProduct = GpuBatchedProductOf<GpuProduct>;
+using GpuBatchedMmaProduct = GpuBatchedProductOf<GpuMmaProduct>;
 INGOT_GPU_KERNEL(void, launch_batched_product, (GpuStream stream, const GpuBatchedProduct& product));
+/// Of bf16 alone.
+INGOT_GPU_KERNEL(void, launch_batched_mma_product, (GpuStream stream, const GpuBatchedMmaProduct& product));
+INGOT_GPU_KERNEL(void, launch_batched_wgmma_product,
+                 (GpuStream stream, const GpuBatchedMmaProduct& product, int blocks));
 
-/// The same of products that are symmetric but for rounding, [m, m] (gemm_symmetric()): the lower triangle is
-/// computed and mirrored. With `plus`, which is symmetric and lies as C does, C becomes
+/// The same of products that are symmetric but for rounding, [m, m] (gemm_symmetric()), as `plus` is: the
+/// lower triangle is computed and mirrored. Nothing is accumulated.
+INGOT_GPU_KERNEL(void, launch_symmetric_mma_product, (GpuStream stream, const GpuBatchedMmaProduct& product));
+INGOT_GPU_KERNEL(void, launch_symmetric_wgmma_product,
+                 (GpuStream stream, const GpuBatchedMmaProduct& product, int blocks));
+/// The exact one. With `plus` C becomes
 ///   diagonal I + plus_factor plus + factor (the product)
 struct GpuSymmetricProduct {
   GpuBatchedProduct of;

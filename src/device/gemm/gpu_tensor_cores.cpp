@@ -48,6 +48,10 @@ bool wgmma_takes(const GpuMmaProduct& p) {
          is_aligned(p.b) && (p.a_k == 1 || p.b_k != 1);
 }
 
+bool wgmma_takes(const GpuBatchedMmaProduct& b) {
+  return wgmma_takes(b.first) && b.a_stride % kUnit == 0 && b.b_stride % kUnit == 0;
+}
+
 /// Makes an operand of `count` elements bf16 in memory.
 void round_operand(const void*& operand, MmaOperand& is, int64_t count, GpuWorkspace& memory) {
   if (is != MmaOperand::rounded) return;
@@ -77,6 +81,7 @@ void multiply_on_tensor_cores(const GpuMmaProduct& product) {
   GpuMmaProduct p = product;
   round_operand(p.a, p.a_is, extent_of_a(p), memory);
   round_operand(p.b, p.b_is, extent_of_b(p), memory);
+  if (p.m <= kFewRows && p.a_k == 1) return INGOT_GPU_CALL(launch_few_rows_wgmma_product)({}, p, blocks);
   INGOT_GPU_CALL(launch_wgmma_product)({}, p, blocks);
 }
 
@@ -102,6 +107,20 @@ void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product) {
   round_operand(p.a, p.a_is, extent_of_a(p), memory);
   round_operand(p.b, p.b_is, extent_of_b(p), memory);
   INGOT_GPU_CALL(launch_grouped_wgmma_depth)({}, g, blocks);
+}
+
+void multiply_batch_on_tensor_cores(const GpuBatchedMmaProduct& b) {
+  const int blocks = wgmma_blocks();
+  if (blocks > 0 && wgmma_takes(b) && b.first.a_k == 1 && b.first.b_k != 1)
+    return INGOT_GPU_CALL(launch_batched_wgmma_product)({}, b, blocks);
+  INGOT_GPU_CALL(launch_batched_mma_product)({}, b);
+}
+
+void multiply_symmetric_on_tensor_cores(const GpuBatchedMmaProduct& b) {
+  const int blocks = wgmma_blocks();
+  if (blocks > 0 && wgmma_takes(b) && (b.first.a_k == 1) == (b.first.b_k == 1))
+    return INGOT_GPU_CALL(launch_symmetric_wgmma_product)({}, b, blocks);
+  INGOT_GPU_CALL(launch_symmetric_mma_product)({}, b);
 }
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
 // Products of bf16 on the tensor cores of the device that the thread launches on: by Hopper's instructions
 // (wgmma_product.cu) where that has them and they take the operands, else by those of every GPU
 // (mma_product.cu). Which one follows from the device, types and strides, never from the number of rows, so
-// a row has the same bits among others and alone.
+// a row has the same bits among others and alone; the form of Hopper's for few rows takes the same chains.
 #pragma once
 #include "device/gemm/gpu_product.h"
 
@@ -12,5 +12,8 @@ namespace ingot {
 void multiply_on_tensor_cores(const GpuMmaProduct& product);
 void multiply_rows_on_tensor_cores(const GpuGroupedMmaProduct& product);
 void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product);
+/// Products of many matrices as launch_batched_mma_product() and launch_symmetric_mma_product() say.
+void multiply_batch_on_tensor_cores(const GpuBatchedMmaProduct& product);
+void multiply_symmetric_on_tensor_cores(const GpuBatchedMmaProduct& product);
 
 }  // namespace ingot

@@ -176,11 +176,22 @@ INGOT_INLINE void add_tiles(MmaSums (&sum)[kRowParts][kColumnParts], const Opera
   }
 }
 
-/// From sums to results, of which the warp's first is (first_row, first_column); those that do not exist are
-/// nobody's.
-template <class C>
-INGOT_INLINE void put_results(const GpuMmaProduct& p, int64_t first_row, int64_t first_column,
-                              const MmaSums (&sum)[kRowParts][kColumnParts], C* c) {
+/// Where a block's outputs begin.
+struct MmaOutputs {
+  int64_t row, column;
+};
+/// Output block number `block` of those that lie row by row.
+INGOT_INLINE MmaOutputs outputs_of_block(const GpuMmaProduct& p, int64_t block) {
+  const int64_t columns = tiles_of<kMmaTile>(p.n);
+  return {block / columns * kMmaTile, block % columns * kMmaTile};
+}
+
+/// put(row, column, sum) for the thread's sums of a block's outputs; those that do not exist are nobody's.
+template <class F>
+INGOT_INLINE void for_sums(const GpuMmaProduct& p, MmaOutputs first,
+                           const MmaSums (&sum)[kRowParts][kColumnParts], F&& put) {
+  const int64_t first_row = first.row + first_row_of_warp(),
+                first_column = first.column + first_column_of_warp();
   INGOT_UNROLL
   for (int row = 0; row < kRowParts; ++row) INGOT_UNROLL
   for (int column = 0; column < kColumnParts; ++column) INGOT_UNROLL
@@ -188,43 +199,44 @@ INGOT_INLINE void put_results(const GpuMmaProduct& p, int64_t first_row, int64_t
     const int64_t i = first_row + row * kMmaRows + row_of_sum(s),
                   j = first_column + column * kMmaColumns + column_of_sum(s);
     if (i >= p.m || j >= p.n) continue;
-    C& to = c[i * p.c_row + j];
-    float result = sum[row][column].x[s];
-    if (p.accumulate) result = add_rn(widened(to), result);
-    store_one(&to, with_bias(p, result, j));
+    put(i, j, sum[row][column].x[s]);
   }
 }
 
-/// Output block number `block` of those that lie row by row; every thread of the block comes here.
+/// The thread's sums of a block's outputs; every thread of the block comes here.
 template <class A, class B>
-INGOT_INLINE void mma_block(const GpuMmaProduct& p, int64_t block, OperandTile<A>& a, OperandTile<B>& b) {
-  const int64_t columns = tiles_of<kMmaTile>(p.n);
-  const int64_t first_row = block / columns * kMmaTile, first_column = block % columns * kMmaTile;
-  const int64_t warp_row = first_row + first_row_of_warp(),
-                warp_column = first_column + first_column_of_warp();
-  const bool has_outputs = warp_row < p.m && warp_column < p.n;
+INGOT_INLINE void mma_sums(const GpuMmaProduct& p, MmaOutputs first, OperandTile<A>& a, OperandTile<B>& b,
+                           MmaSums (&sum)[kRowParts][kColumnParts]) {
+  const bool has_outputs =
+      first.row + first_row_of_warp() < p.m && first.column + first_column_of_warp() < p.n;
   const Operand<A> of_a{static_cast<const A*>(p.a), p.a_row, p.a_k, p.m, p.k};
   const Operand<B> of_b{static_cast<const B*>(p.b), p.b_column, p.b_k, p.n, p.k};
-  MmaSums sum[kRowParts][kColumnParts] = {};
   OperandPart<A> next_a;
   OperandPart<B> next_b;
-  of_a.fetch(first_row, 0, next_a);
-  of_b.fetch(first_column, 0, next_b);
+  of_a.fetch(first.row, 0, next_a);
+  of_b.fetch(first.column, 0, next_b);
   for (int64_t k = 0; k < p.k; k += kMmaStep) {
     of_a.put(next_a, a);
     of_b.put(next_b, b);
     sync_threads();
     if (k + kMmaStep < p.k) {
-      of_a.fetch(first_row, k + kMmaStep, next_a);
-      of_b.fetch(first_column, k + kMmaStep, next_b);
+      of_a.fetch(first.row, k + kMmaStep, next_a);
+      of_b.fetch(first.column, k + kMmaStep, next_b);
     }
     if (has_outputs) add_tiles(sum, a, b);
     sync_threads();
   }
-  if (p.c_type == DType::bf16)
-    put_results(p, warp_row, warp_column, sum, static_cast<bf16*>(p.c));
-  else
-    put_results(p, warp_row, warp_column, sum, static_cast<float*>(p.c));
+}
+
+/// All of a block's work.
+template <class A, class B>
+INGOT_INLINE void mma_block(const GpuMmaProduct& p, int64_t block, OperandTile<A>& a, OperandTile<B>& b) {
+  const MmaOutputs first = outputs_of_block(p, block);
+  MmaSums sum[kRowParts][kColumnParts] = {};
+  mma_sums(p, first, a, b, sum);
+  with_result(p, [&](auto* c) {
+    for_sums(p, first, sum, [&](int64_t i, int64_t j, float x) { put_result(p, c, i, j, x); });
+  });
 }
 
 }  // namespace ingot::INGOT_ISA

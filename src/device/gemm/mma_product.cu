@@ -29,6 +29,30 @@ grouped_mma_depth_kernel(const GpuGroupedMmaProduct g) {
                            [&](const GpuMmaProduct& p, int64_t block) { mma_block<A, B>(p, block, a, b); });
 }
 
+INGOT_KERNEL(kMmaBlockThreads)
+batched_mma_product_kernel(const GpuBatchedMmaProduct batch) {
+  INGOT_SHARED(OperandTile<bf16>, a);
+  INGOT_SHARED(OperandTile<bf16>, b);
+  const int64_t blocks = blocks_of<kMmaTile>(batch.first);
+  mma_block(product_of(batch, block_index() / blocks), block_index() % blocks, a, b);
+}
+
+INGOT_KERNEL(kMmaBlockThreads)
+symmetric_mma_product_kernel(const GpuBatchedMmaProduct batch) {
+  INGOT_SHARED(OperandTile<bf16>, a);
+  INGOT_SHARED(OperandTile<bf16>, b);
+  const auto blocks = static_cast<unsigned>(tiles_of_triangle(tiles_of<kMmaTile>(batch.first.m)));
+  const GpuMmaProduct p = product_of(batch, block_index() / blocks);
+  unsigned row, column = block_index() % blocks;
+  find_in_triangle(row, column);
+  const MmaOutputs first{int64_t{row} * kMmaTile, int64_t{column} * kMmaTile};
+  MmaSums sum[kRowParts][kColumnParts] = {};
+  mma_sums(p, first, a, b, sum);
+  with_result(p, [&](auto* c) {
+    for_sums(p, first, sum, [&](int64_t i, int64_t j, float x) { put_mirrored(p, c, i, j, x); });
+  });
+}
+
 /// Calls f with the types in memory of A and B; kernels exist for operands that ops have.
 template <bool kRoundedA, bool kRoundedB, class F>
 void with_types(const GpuMmaProduct& p, F&& f) {
@@ -63,6 +87,16 @@ void launch_grouped_mma_depth(GpuStream stream, const GpuGroupedMmaProduct& g) {
     launch("grouped_mma_depth", grouped_mma_depth_kernel<A, B>,
            {blocks_of_depth<kMmaTile>(g), kMmaBlockThreads}, stream, g);
   });
+}
+
+void launch_batched_mma_product(GpuStream stream, const GpuBatchedMmaProduct& b) {
+  launch("batched_mma_product", batched_mma_product_kernel,
+         {b.batch * blocks_of<kMmaTile>(b.first), kMmaBlockThreads}, stream, b);
+}
+
+void launch_symmetric_mma_product(GpuStream stream, const GpuBatchedMmaProduct& b) {
+  launch("symmetric_mma_product", symmetric_mma_product_kernel,
+         {b.batch * tiles_of_triangle(tiles_of<kMmaTile>(b.first.m)), kMmaBlockThreads}, stream, b);
 }
 
 }  // namespace ingot::INGOT_ISA

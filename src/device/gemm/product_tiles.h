@@ -3,6 +3,7 @@
 #pragma once
 #include "device/gemm/gpu_product.h"
 #include "device/gpu/rt.h"
+#include "device/simd/simd.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -19,6 +20,55 @@ INGOT_ANYWHERE int64_t blocks_of(const Product& p) {
 template <class Product>
 INGOT_INLINE float with_bias(const Product& p, float sum, int64_t column) {
   return p.bias != nullptr ? add_rn(sum, p.bias[column]) : sum;
+}
+
+/// Output (row, column) of a product on tensor cores, from its sum.
+template <class C>
+INGOT_INLINE float result_of(const GpuMmaProduct& p, const C* c, int64_t row, int64_t column, float sum) {
+  const int64_t at = row * p.c_row + column;
+  float result = sum;
+  if (p.plus != nullptr)
+    result = add_rn(mul_rn(p.plus_factor, widened(p.plus[at])), mul_rn(p.factor, result));
+  if (p.accumulate) result = add_rn(widened(c[at]), result);
+  return with_bias(p, result, column);
+}
+/// Calls f with C.
+template <class F>
+INGOT_INLINE void with_result(const GpuMmaProduct& p, F&& f) {
+  if (p.c_type == DType::bf16)
+    f(static_cast<bf16*>(p.c));
+  else
+    f(static_cast<float*>(p.c));
+}
+template <class C>
+INGOT_INLINE void put_result(const GpuMmaProduct& p, C* c, int64_t row, int64_t column, float sum) {
+  store_one(c + row * p.c_row + column, result_of(p, c, row, column, sum));
+}
+/// Of a symmetric product: what is on and below the diagonal, and there it is mirrored.
+template <class C>
+INGOT_INLINE void put_mirrored(const GpuMmaProduct& p, C* c, int64_t row, int64_t column, float sum) {
+  if (column > row) return;
+  const float result = result_of(p, c, row, column, sum);
+  store_one(c + row * p.c_row + column, result);
+  if (column < row) store_one(c + column * p.c_row + row, result);
+}
+
+/// The product of the matrices number `e`.
+template <class Product>
+INGOT_INLINE Product product_of(const GpuBatchedProductOf<Product>& batch, int64_t e) {
+  Product p = batch.first;
+  advance(p, e * batch.a_stride, e * batch.b_stride, e * batch.c_stride);
+  return p;
+}
+
+/// How many tiles are on and below the diagonal of so many a side, and row and column of number `column` of
+/// them; they are counted row by row.
+INGOT_ANYWHERE int64_t tiles_of_triangle(int64_t side) {
+  return side * (side + 1) / 2;
+}
+INGOT_INLINE void find_in_triangle(unsigned& row, unsigned& column) {
+  row = 0;
+  while (column > row) column -= ++row;
 }
 
 /// The group that tile number `tile` of all groups' rows belongs to, -1 for none; `tile` becomes its number

@@ -1,48 +1,62 @@
 // Products of bf16 by Hopper's instructions, by blocks of wgmma_block.h; there is none of them for HIP.
 #if !defined(INGOT_ISA_hip)
+#include <utility>
+
 #include "device/gemm/wgmma_block.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
-template <Groups kGroups, int kColumns, bool kAlongRowsA, bool kAlongRowsB>
-INGOT_KERNEL(kThreads)
+template <class Form>
+INGOT_KERNEL(Form::kThreads)
 wgmma_product_kernel(INGOT_GRID_CONSTANT const WgmmaProduct w) {
   if constexpr (kIsHopper) {
-    INGOT_DYNAMIC_SHARED(Ring<kColumns>, ring);
-    wgmma_block<kGroups, kColumns, kAlongRowsA, kAlongRowsB>(w, ring);
+    INGOT_DYNAMIC_SHARED(Ring<Form>, ring);
+    wgmma_block<Form>(w, ring);
   } else {
     end_with_error();
   }
 }
 
-/// Whether rows of A, or columns of B, lie beside each other, and not their k.
-bool a_is_along_rows(const GpuMmaProduct& p) {
-  return p.a_k != 1;
-}
-bool b_is_along_rows(const GpuMmaProduct& p) {
-  return p.b_k != 1;
-}
+/// Matrices of an operand, whose elements are so far apart.
+struct Matrices {
+  int64_t count = 1, stride = 0;
+};
 
 /// Tiles of an operand of `extent` rows or columns over `depth` of k.
 TiledMatrices tiles_of_operand(const void* first, bool along_rows, int64_t extent, int64_t depth,
-                               int64_t stride, int tile) {
-  TiledMatrices m{.first = first, .row_stride = stride};
+                               int64_t stride, int tile, Matrices matrices) {
+  TiledMatrices m{.first = first, .count = matrices.count, .row_stride = stride};
   m.columns = along_rows ? extent : depth, m.rows = along_rows ? depth : extent;
-  m.matrix_stride = m.rows * stride, m.tile_rows = along_rows ? kStep : tile;
+  m.matrix_stride = matrices.count > 1 ? matrices.stride : m.rows * stride;
+  m.tile_rows = along_rows ? kStep : tile;
   return m;
 }
 
-template <Groups kGroups, int kColumns, bool kAlongRowsA, bool kAlongRowsB>
+template <class Form>
 void launch_tiles(const char* name, GpuStream stream, const GpuGroupedMmaProduct& g, int64_t tiles,
-                  int blocks) {
+                  int blocks, Matrices of_a = {}, Matrices of_b = {}) {
   const GpuMmaProduct& p = g.product;
-  TiledMatrices a = tiles_of_operand(p.a, kAlongRowsA, p.m, p.k, kAlongRowsA ? p.a_k : p.a_row, kRows);
-  TiledMatrices b = tiles_of_operand(p.b, kAlongRowsB, p.n, p.k, kAlongRowsB ? p.b_k : p.b_column, kColumns);
-  if (kGroups == Groups::rows) b.count = g.groups, b.matrix_stride = g.stride;
+  const TiledMatrices a = tiles_of_operand(p.a, Form::kAAlongRows, p.m, p.k,
+                                           Form::kAAlongRows ? p.a_k : p.a_row, Form::kRows, of_a);
+  const TiledMatrices b = tiles_of_operand(p.b, Form::kBAlongRows, p.n, p.k,
+                                           Form::kBAlongRows ? p.b_k : p.b_column, Form::kColumns, of_b);
   const WgmmaProduct w{tensor_map(a), tensor_map(b), g, tiles};
-  launch(name, wgmma_product_kernel<kGroups, kColumns, kAlongRowsA, kAlongRowsB>,
-         {tiles < blocks ? tiles : blocks, kThreads, sizeof(Ring<kColumns>)}, stream, w);
+  launch(name, wgmma_product_kernel<Form>,
+         {tiles < blocks ? tiles : blocks, Form::kThreads, sizeof(Ring<Form>)}, stream, w);
+}
+
+template <class Form>
+int64_t tiles_of_form(const GpuMmaProduct& p) {
+  return tiles_of<Form::kRows>(p.m) * tiles_of<Form::kColumns>(p.n);
+}
+
+/// Calls f with whether rows of A, and columns of B, lie beside each other, and not their k.
+template <class F>
+void with_layout(const GpuMmaProduct& p, F&& f) {
+  if (p.a_k != 1) return f.template operator()<true, true>();
+  if (p.b_k != 1) return f.template operator()<false, true>();
+  f.template operator()<false, false>();
 }
 
 /// Calls f with the columns of a tile, which follow from those of the product alone.
@@ -58,34 +72,62 @@ void with_columns(const GpuMmaProduct& p, F&& f) {
 
 void launch_wgmma_product(GpuStream stream, const GpuMmaProduct& p, int blocks) {
   with_columns(p, [&]<int kColumns>() {
-    const int64_t tiles = tiles_of<kRows>(p.m) * tiles_of<kColumns>(p.n);
-    const auto go = [&]<bool kAlongRowsA, bool kAlongRowsB>() {
-      launch_tiles<Groups::none, kColumns, kAlongRowsA, kAlongRowsB>("wgmma_product", stream, {p}, tiles,
-                                                                     blocks);
-    };
-    if (a_is_along_rows(p)) return go.template operator()<true, true>();
-    if (b_is_along_rows(p)) return go.template operator()<false, true>();
-    go.template operator()<false, false>();
+    with_layout(p, [&]<bool kAlongRowsA, bool kAlongRowsB>() {
+      using Form = WgmmaForm<Groups::none, kColumns, kAlongRowsA, kAlongRowsB>;
+      launch_tiles<Form>("wgmma_product", stream, {p}, tiles_of_form<Form>(p), blocks);
+    });
   });
+}
+
+void launch_few_rows_wgmma_product(GpuStream stream, const GpuMmaProduct& p, int blocks) {
+  GpuMmaProduct t = p;  // C^T = B^T A^T
+  std::swap(t.m, t.n), std::swap(t.a, t.b);
+  std::swap(t.a_row, t.b_column), std::swap(t.a_k, t.b_k);
+  const auto go = [&]<bool kAlongRows>() {
+    using Form = WgmmaForm<Groups::none, kFewRows, kAlongRows, false, 1, true>;
+    launch_tiles<Form>("few_rows_wgmma_product", stream, {t}, tiles_of_form<Form>(t), blocks);
+  };
+  if (p.b_k == 1) return go.template operator()<false>();
+  go.template operator()<true>();
 }
 
 void launch_grouped_wgmma_rows(GpuStream stream, const GpuGroupedMmaProduct& g, int blocks) {
   with_columns(g.product, [&]<int kColumns>() {
-    const int64_t tiles = (g.product.m / kRows + g.groups) * tiles_of<kColumns>(g.product.n);
-    const auto go = [&]<bool kAlongRowsB>() {
-      launch_tiles<Groups::rows, kColumns, false, kAlongRowsB>("grouped_wgmma_rows", stream, g, tiles,
-                                                               blocks);
+    const auto go = [&]<bool kAlongRows>() {
+      using Form = WgmmaForm<Groups::rows, kColumns, false, kAlongRows>;
+      const int64_t tiles = (g.product.m / Form::kRows + g.groups) * tiles_of<kColumns>(g.product.n);
+      launch_tiles<Form>("grouped_wgmma_rows", stream, g, tiles, blocks, {}, {g.groups, g.stride});
     };
-    if (b_is_along_rows(g.product)) return go.template operator()<true>();
+    if (g.product.b_k != 1) return go.template operator()<true>();
     go.template operator()<false>();
   });
 }
 
 void launch_grouped_wgmma_depth(GpuStream stream, const GpuGroupedMmaProduct& g, int blocks) {
   with_columns(g.product, [&]<int kColumns>() {
-    const int64_t tiles = g.groups * tiles_of<kRows>(g.product.m) * tiles_of<kColumns>(g.product.n);
-    launch_tiles<Groups::depth, kColumns, true, true>("grouped_wgmma_depth", stream, g, tiles, blocks);
+    using Form = WgmmaForm<Groups::depth, kColumns, true, true>;
+    launch_tiles<Form>("grouped_wgmma_depth", stream, g, g.groups * tiles_of_form<Form>(g.product), blocks);
   });
+}
+
+void launch_batched_wgmma_product(GpuStream stream, const GpuBatchedMmaProduct& b, int blocks) {
+  with_columns(b.first, [&]<int kColumns>() {
+    using Form = WgmmaForm<Groups::all, kColumns, false, true>;
+    launch_tiles<Form>("batched_wgmma_product", stream, {b.first, nullptr, b.batch, b.c_stride},
+                       b.batch * tiles_of_form<Form>(b.first), blocks, {b.batch, b.a_stride},
+                       {b.batch, b.b_stride});
+  });
+}
+
+void launch_symmetric_wgmma_product(GpuStream stream, const GpuBatchedMmaProduct& b, int blocks) {
+  const auto go = [&]<bool kAlongRows>() {
+    using Form = WgmmaForm<Groups::triangles, 128, kAlongRows, kAlongRows>;
+    launch_tiles<Form>("symmetric_wgmma_product", stream, {b.first, nullptr, b.batch, b.c_stride},
+                       b.batch * tiles_of_triangle(tiles_of<Form::kRows>(b.first.m)), blocks,
+                       {b.batch, b.a_stride}, {b.batch, b.b_stride});
+  };
+  if (b.first.a_k != 1) return go.template operator()<true>();
+  go.template operator()<false>();
 }
 
 }  // namespace ingot::INGOT_ISA

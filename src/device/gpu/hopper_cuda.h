@@ -117,6 +117,15 @@ INGOT_INLINE void await_products(float (&sums)[kCount]) {
 // clang-format on
 
 template <int kAlongRowsA, int kAlongRowsB>
+INGOT_INLINE void add_product(float (&sums)[8], WarpgroupOperand a, WarpgroupOperand b) {
+  asm volatile(
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, adds, 1, 1, %11, %12;\n}"
+      : INGOT_SUMS_4(0), INGOT_SUMS_4(4)
+      : "l"(a.bits), "l"(b.bits), "r"(1), "n"(kAlongRowsA), "n"(kAlongRowsB));
+}
+template <int kAlongRowsA, int kAlongRowsB>
 INGOT_INLINE void add_product(float (&sums)[64], WarpgroupOperand a, WarpgroupOperand b) {
   asm volatile(
       "{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\n"
