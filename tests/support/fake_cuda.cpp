@@ -11,4 +11,10 @@ FakeCuda& fake_cuda() {
   return *reinterpret_cast<State>(::dlsym(library, "ingot_fake_cuda"))();
 }
 
+FakeCublasLt& fake_cublaslt() {
+  static void* const library = ::dlopen(kFakeCublasLt, RTLD_NOW | RTLD_LOCAL);
+  using State = FakeCublasLt* (*)();
+  return *reinterpret_cast<State>(::dlsym(library, "ingot_fake_cublaslt"))();
+}
+
 }  // namespace ingot::test

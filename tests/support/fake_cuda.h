@@ -4,6 +4,7 @@
 // driver has them.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace ingot::test {
 
@@ -24,5 +25,23 @@ struct FakeCuda {
 
 /// Of the library that is open in this process.
 FakeCuda& fake_cuda();
+
+constexpr const char* kFakeCublasLt = INGOT_BUILD_DIR "/tests/libingot_fake_cublaslt.so";
+constexpr const char* kOldCublasLt = INGOT_BUILD_DIR "/tests/libingot_old_cublaslt.so";  ///< as kOldCuda
+
+/// A cuBLASLt for the faked driver. It suggests an algorithm that splits k, one that reduces in place, one
+/// that it does not support, and then, where it has any, those that may be taken: the first multiplies by one
+/// chain over ascending k, the second over descending k.
+struct FakeCublasLt {
+  size_t version = 130100;
+  int start = 0;    ///< status of cublasLtCreate
+  int refuses = 0;  ///< status of cublasLtMatmul
+  bool only_splits = false;
+  uint32_t alignment = 2;  ///< of operands, at least, for which it has algorithms
+
+  int handles = 0, objects = 0;  ///< that live
+  int products = 0;              ///< that have been asked for
+};
+FakeCublasLt& fake_cublaslt();
 
 }  // namespace ingot::test

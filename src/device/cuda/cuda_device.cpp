@@ -48,6 +48,18 @@ class DriverDevice final : public CudaDevice {
     check(call_.set_pool(pool, kReleaseThreshold, &all), "its pool of memory");
   }
   const Driver& driver() const override { return driver_; }
+  Stream compute_stream() override {
+    bind();
+    return stream(StreamRole::compute);
+  }
+  void pin(void* host, int64_t bytes) override {
+    bind();
+    check(call_.pin(host, static_cast<size_t>(bytes), 0), "the pinning of the host's memory");
+  }
+  void unpin(void* host) override {
+    bind();
+    check(call_.unpin(host), "the release of pinned memory");
+  }
 
   void* allocate(int64_t bytes) override {
     if (bytes == 0) return nullptr;

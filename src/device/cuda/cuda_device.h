@@ -15,6 +15,13 @@ class CudaDevice : public Device, public GpuLauncher, public GpuMemory {
  public:
   DeviceKind kind() const override { return DeviceKind::cuda; }
   virtual const cuda_driver::Driver& driver() const = 0;
+  /// The calling thread's compute stream, for a library that queues work there; the thread is bound to the
+  /// device's context.
+  virtual cuda_driver::Stream compute_stream() = 0;
+  /// Memory of the host that copies reach without a copy of the driver's, until unpin(). Error: the driver
+  /// refuses.
+  virtual void pin(void* host, int64_t bytes) = 0;
+  virtual void unpin(void* host) = 0;
 };
 
 /// Errors where this program has no kernels for the GPU's architecture, or it gives no context.

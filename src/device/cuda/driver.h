@@ -37,6 +37,8 @@ using Pool = struct PoolOfDriver*;          ///< CUmemoryPool
   f(memory_info, "cuMemGetInfo_v2", (size_t* free, size_t* total))                                           \
   f(allocate, "cuMemAlloc_v2", (Address* memory, size_t bytes))                                              \
   f(release, "cuMemFree_v2", (Address memory))                                                               \
+  f(pin, "cuMemHostRegister_v2", (void* host, size_t bytes, unsigned flags))                                 \
+  f(unpin, "cuMemHostUnregister", (void* host))                                                              \
   f(allocate_in_stream, "cuMemAllocAsync", (Address* memory, size_t bytes, Stream stream))                   \
   f(release_in_stream, "cuMemFreeAsync", (Address memory, Stream stream))                                    \
   f(default_pool, "cuDeviceGetDefaultMemPool", (Pool* pool, int device))                                     \

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,7 @@ std::recursive_mutex mutex;
 ingot::test::FakeCuda state;
 // Never destroyed: the program may release memory later.
 auto& blocks = *new std::map<Address, size_t>;
+auto& pinned = *new std::set<void*>;
 auto& streams = *new std::vector<Stream*>;
 
 Result now() {
@@ -249,6 +251,14 @@ Result cuMemFree_v2(Address memory) {
   LOCKED;
   for (Stream* stream : streams) drain(*stream, stream->asked);
   return release(memory);
+}
+Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
+  LOCKED;
+  return bytes > 0 && flags == 0 && pinned.insert(host).second ? now() : kInvalid;
+}
+Result cuMemHostUnregister(void* host) {
+  LOCKED;
+  return pinned.erase(host) == 1 ? now() : kInvalid;
 }
 Result cuMemAllocAsync(Address* memory, size_t bytes, Stream*) {
   LOCKED;

@@ -1,0 +1,164 @@
+// NVIDIA's cuBLASLt as the device cuda uses it, on a library and a driver that are faked: what the messages
+// say where it is absent, old, lacks a function or fails, which algorithms are taken, and that products are
+// those of our operands. Of the machine's own library, where it has one: that it takes our types and sizes.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "device/gemm/library_product.h"
+#include "support/fake_cuda.h"
+#include "support/mma_operands.h"
+#include "support/support.h"
+
+namespace ingot::test::cublaslt_test {
+
+using cublaslt::open_library;
+
+constexpr int64_t kRows = 5, kColumns = 7, kDepth = 40;
+
+class CublasLt : public ::testing::Test {
+ protected:
+  CublasLt() { fake_cublaslt() = {}; }
+  ~CublasLt() override {
+    EXPECT_EQ(fake_cublaslt().handles, 0);
+    EXPECT_EQ(fake_cublaslt().objects, 0);
+  }
+  static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+  std::unique_ptr<CudaDevice> gpu_ = make_cuda_device(cuda_driver::open_driver(kFakeCuda));
+};
+
+/// Memory of the GPU.
+class OnGpu {
+ public:
+  OnGpu(CudaDevice& gpu, const void* from, int64_t bytes)
+      : gpu_(gpu), bytes_(bytes), data_(gpu.allocate(bytes)) {
+    gpu.upload(data_, from, bytes);
+  }
+  ~OnGpu() { gpu_.release(data_, bytes_); }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  CudaDevice& gpu_;
+  const int64_t bytes_;
+  void* const data_;
+};
+
+TEST_F(CublasLt, SaysWhatIsMissing) {
+  const auto refusal = [](const std::vector<std::string>& names) {
+    return message_of([&] { open_library(names); });
+  };
+  EXPECT_EQ(refusal({kFakeCublasLt}), "");
+  EXPECT_EQ(open_library({"libcublasLt-which-nobody-has.so", kFakeCublasLt}).path, kFakeCublasLt);
+  const std::string absent = refusal({"libcublasLt-which-nobody-has.so", "nor-this.so"});
+  EXPECT_TRUE(has(absent, "cuBLASLt: no library: libcublasLt-which-nobody-has.so: ") &&
+              has(absent, "; nor-this.so: ") && has(absent, "INGOT_CUBLASLT_LIBRARY=PATH"))
+      << absent;
+  const std::string lacks = refusal({kOldCublasLt});
+  EXPECT_TRUE(has(lacks, "libingot_old_cublaslt.so' lacks the function cublasLtMatmul")) << lacks;
+  fake_cublaslt().version = 110803;
+  EXPECT_TRUE(has(refusal({kFakeCublasLt}), "is version 11.8.3, and 12.0.0 or later is needed"))
+      << refusal({kFakeCublasLt});
+}
+
+TEST_F(CublasLt, SaysWhatFails) {
+  const cublaslt::Library library = open_library({kFakeCublasLt});
+  EXPECT_EQ(library.version_text(), "13.1.0");
+  fake_cublaslt().start = 1;
+  const std::string start = message_of([&] { LibraryProducts(*gpu_, library); });
+  EXPECT_TRUE(has(start, "cuBLASLt 13.1.0 ('") && has(start, "a handle failed: an error without a name (1)"))
+      << start;
+  fake_cublaslt().start = 0;
+  cublaslt::Library real = library;
+  real.is_faked = false;
+  EXPECT_TRUE(has(message_of([&] { LibraryProducts(*gpu_, real); }), "is no library for a faked GPU"));
+}
+
+/// C in the layout of a training step's products, beside one chain over ascending k.
+TEST_F(CublasLt, MultipliesOurOperands) {
+  const LibraryProducts products(*gpu_, open_library({kFakeCublasLt}));
+  for (const bool a_along_k : {true, false})
+    for (const bool b_along_k : {true, false})
+      for (const DType type : {DType::f32, DType::bf16})
+        for (const bool accumulate : {false, true}) {
+          const MmaTestOperand a(MmaOperand::bf16, kRows, kDepth, a_along_k, 3, 1),
+              b(MmaOperand::bf16, kColumns, kDepth, b_along_k, 2, 2);
+          MmaTestResult c(kRows * kColumns, type);
+          const int64_t bytes = kRows * kColumns * size_of(type);
+          const OnGpu on_a(*gpu_, a.data(), a.bytes()), on_b(*gpu_, b.data(), b.bytes()),
+              on_c(*gpu_, c.data(), bytes);
+          GpuMmaProduct p = product_of(a, b, kRows, kColumns, kDepth);
+          p.a = on_a.data(), p.b = on_b.data(), p.c = on_c.data();
+          p.c_type = type, p.accumulate = accumulate;
+          const auto plans = products.plans(p);
+          ASSERT_EQ(plans.size(), 2u) << "without those that split k, reduce, or are not supported";
+          EXPECT_EQ(products.plans(p, 1).size(), 1u);
+          (*plans[0])();
+          gpu_->download(c.data(), on_c.data(), bytes);
+          for (int64_t i = 0; i < kRows; ++i)
+            for (int64_t j = 0; j < kColumns; ++j)
+              EXPECT_EQ(c.at(i * kColumns + j),
+                        c.of(chain(a, b, i, j, 0, kDepth) + (accumulate ? 0.5f : 0.0f)))
+                  << i << " " << j << " " << a_along_k << b_along_k << accumulate;
+        }
+  EXPECT_EQ(fake_cublaslt().products, 16);
+}
+
+TEST_F(CublasLt, LeavesOutWhatSplitsK) {
+  const LibraryProducts products(*gpu_, open_library({kFakeCublasLt}));
+  GpuMmaProduct p;
+  p.m = p.n = p.k = 16, p.a_row = p.b_k = p.c_row = 16;
+  EXPECT_EQ(products.plans(p).size(), 2u);
+  p.a = reinterpret_cast<const void*>(8);
+  fake_cublaslt().alignment = 16;
+  EXPECT_TRUE(products.plans(p).empty()) << "an operand at a multiple of 8 bytes";
+  fake_cublaslt().alignment = 8;
+  EXPECT_EQ(products.plans(p).size(), 2u);
+  fake_cublaslt().only_splits = true;
+  EXPECT_TRUE(products.plans(p).empty());
+  fake_cublaslt().only_splits = false;
+  const auto plans = products.plans(p);
+  fake_cublaslt().refuses = 15;
+  const std::string refused = message_of([&] { (*plans[0])(); });
+  EXPECT_TRUE(has(refused, "a product failed: CUBLAS_STATUS_NOT_SUPPORTED (15)")) << refused;
+}
+
+/// It needs no GPU to say whether attributes have the sizes that it expects.
+TEST(CublasLtOfThisMachine, TakesOurTypesAndSizes) {
+  cublaslt::Library library;
+  const std::string absent = message_of([&] { library = open_library(); });
+  if (absent.find("no library") != absent.npos) GTEST_SKIP() << absent;
+  ASSERT_EQ(absent, "");
+  EXPECT_FALSE(library.is_faked);
+  EXPECT_EQ(library.text_of(cublaslt::kNotSupported), "CUBLAS_STATUS_NOT_SUPPORTED (15)");
+  cublaslt::Operation operation = nullptr;
+  ASSERT_EQ(library.operation_create(&operation, cublaslt::kComputeFloat, cublaslt::kFloat), 0);
+  for (const int attribute : {cublaslt::kTransposeA, cublaslt::kTransposeB}) {
+    EXPECT_EQ(library.operation_set(operation, attribute, &cublaslt::kTransposed, 4), 0);
+    EXPECT_NE(library.operation_set(operation, attribute, &cublaslt::kTransposed, 2), 0);
+  }
+  cublaslt::Layout layout = nullptr;
+  EXPECT_EQ(library.layout_create(&layout, cublaslt::kBfloat16, 16, 24, 32), 0);
+  cublaslt::Preference preference = nullptr;
+  ASSERT_EQ(library.preference_create(&preference), 0);
+  const uint64_t workspace = 1 << 20;
+  EXPECT_EQ(library.preference_set(preference, cublaslt::kMostWorkspace, &workspace, 8), 0);
+  EXPECT_NE(library.preference_set(preference, cublaslt::kMostWorkspace, &workspace, 4), 0);
+  const uint32_t none = cublaslt::kNoReduction, alignment = 16;
+  EXPECT_EQ(library.preference_set(preference, cublaslt::kReductionMask, &none, 4), 0);
+  EXPECT_NE(library.preference_set(preference, cublaslt::kReductionMask, &none, 8), 0);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(library.preference_set(preference, cublaslt::kAlignmentA + i, &alignment, 4), 0);
+  cublaslt::Algorithm algorithm{};
+  int32_t splits = 7;
+  uint32_t reduction = 7;
+  size_t written = 0;
+  EXPECT_EQ(library.algorithm_get(&algorithm, cublaslt::kSplitsOfK, &splits, 4, &written), 0);
+  EXPECT_EQ(library.algorithm_get(&algorithm, cublaslt::kReduction, &reduction, 4, &written), 0);
+  library.preference_destroy(preference);
+  library.layout_destroy(layout);
+  library.operation_destroy(operation);
+}
+
+}  // namespace ingot::test::cublaslt_test
