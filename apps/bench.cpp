@@ -77,15 +77,16 @@ void add_bench_command(CLI::App& app, int& code) {
   add_doctor_command(app, code);
   add_burnin_command(app, code);
   add_profile_command(app, code);
-  CLI::App* bench = app.add_subcommand(
-      "bench",
-      "benchmarks: machine, matrix products, ops, steps, decoding, communication, all as a cluster file");
+  CLI::App* bench = app.add_subcommand("bench",
+                                       "benchmarks: machine, matrix products, ops, a GPU, steps, decoding, "
+                                       "communication, all as a cluster file");
   bench->require_subcommand(1);
   add_bench_machine(*bench, code);
   add_bench_step(*bench, code);
   add_bench_decode(*bench, code);
   add_bench_gemm(*bench, code);
   add_bench_ops(*bench, code);
+  add_bench_device(*bench, code);
   add_bench_cluster(*bench, code);
   auto o = std::make_shared<CommArguments>();
   CLI::App* c =

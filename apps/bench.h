@@ -10,6 +10,7 @@ namespace ingot {
 void add_bench_machine(CLI::App& bench, int& code);
 void add_bench_gemm(CLI::App& bench, int& code);
 void add_bench_ops(CLI::App& bench, int& code);
+void add_bench_device(CLI::App& bench, int& code);
 void add_bench_decode(CLI::App& bench, int& code);
 void add_bench_cluster(CLI::App& bench, int& code);
 void add_bench_step(CLI::App& bench, int& code);

@@ -48,6 +48,18 @@ OpSizes attention_sizes(const OpRun& run) {
 
 }  // namespace
 
+std::string shapes_of(std::span<const Tensor> tensors) {
+  std::string text;
+  for (const Tensor& t : tensors) {
+    if (!t.defined()) continue;
+    text += text.empty() ? "" : ", ";
+    for (int i = 0; i < t.shape().rank(); ++i) text += fmt::format("{}{}", i > 0 ? "x" : "", t.shape()[i]);
+    text += fmt::format(" {}", name_of(t.dtype()));
+    if (t.meta.format != nullptr) text += fmt::format(" ({})", t.meta.format->name);
+  }
+  return text;
+}
+
 OpSizes sizes_of(const OpRun& run) {
   switch (time_of(run.op)) {
     case TimeOf::products:

@@ -1,6 +1,9 @@
-// The sizes of a product or of attention, from the call of an op: what its speed depends on.
+// The sizes of a product or of attention, from the call of an op: what its speed depends on; and shapes as
+// text.
 #pragma once
 #include <cstdint>
+#include <span>
+#include <string>
 
 #include "tape/observer.h"
 
@@ -16,5 +19,8 @@ struct OpSizes {
 /// Of a product from its weight, [N, K] or [E, N, K] of E experts, and its FLOPs; of attention from the pairs
 /// of query and key that it multiplies: a causal sequence of L tokens has L / 2 a row.
 OpSizes sizes_of(const OpRun& run);
+
+/// "1024x768 f32, 2304x768 f32"; undefined ones are left out.
+std::string shapes_of(std::span<const Tensor> tensors);
 
 }  // namespace ingot

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 #include "device/simd/isa.h"
+#include "measure/op_sizes.h"
 #include "measure/peak_trial.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
@@ -19,18 +20,6 @@ namespace ingot {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string shapes_of(std::span<const Tensor> tensors) {
-  std::string text;
-  for (const Tensor& t : tensors) {
-    if (!t.defined()) continue;
-    text += text.empty() ? "" : ", ";
-    for (int i = 0; i < t.shape().rank(); ++i) text += fmt::format("{}{}", i > 0 ? "x" : "", t.shape()[i]);
-    text += fmt::format(" {}", name_of(t.dtype()));
-    if (t.meta.format != nullptr) text += fmt::format(" ({})", t.meta.format->name);
-  }
-  return text;
-}
 
 void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
   if (direction == Direction::forward)
