@@ -1,4 +1,4 @@
-// `ingot bench step PRESET`: speed of one training step, as a share of the fp32 peak.
+// `ingot bench step PRESET`: speed of one training step, as a share of the peak.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <limits>
@@ -8,6 +8,7 @@
 #include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/step_bench.h"
+#include "ops/gpu_proof.h"
 
 namespace ingot {
 namespace {
@@ -17,6 +18,7 @@ struct StepArguments {
   JsonOption json;
   int trials = 9, warm_up = 3;
   bool quiet = false, paced = false;
+  std::string device, kernels = "strict";
 };
 
 /// A trial for each line of standard input, each trial a line of JSON on standard output.
@@ -35,13 +37,15 @@ StepBenchPace by_lines() {
 
 void add_bench_step(CLI::App& bench, int& code) {
   auto o = std::make_shared<StepArguments>();
-  CLI::App* c = bench.add_subcommand(
-      "step", "one training step: tokens per second, share of the fp32 peak, time by op");
+  CLI::App* c =
+      bench.add_subcommand("step", "one training step: tokens per second, share of the peak, time by op");
   c->footer(
       "Examples:\n"
       "  ingot bench step zaya-tiny --batch=2 --length=64 --trials=3 --optimizer.matrices=adamw   # any "
       "field can be set\n"
-      "The fp32 peak is measured directly before and after every trial.");
+      "The peak is measured directly before and after every trial: of fp32, or on a GPU of a large product "
+      "of "
+      "bf16.");
   c->add_option("preset", o->step.preset, "preset of the model; `ingot model` lists them")->required();
   c->add_option("--batch", o->step.batch, "sequences per step")
       ->check(in(between(1, bounds::kBatch)))
@@ -66,8 +70,15 @@ void add_bench_step(CLI::App& bench, int& code) {
               "one trial per line of standard input, printed as a line of JSON: for programs that interleave "
               "trials of several programs")
       ->excludes(add_json_option(*c, o->json));
+  c->add_option("--device", o->device, "cpu, cuda: an NVIDIA GPU, or sim: a dry run; default: cpu");
+  c->add_option("--kernels", o->kernels,
+                "strict: fast kernels only; any: allow the slow reference; reference; unproven: as any, with "
+                "kernels that have not proven themselves on the GPU")
+      ->capture_default_str();
   c->allow_extras();
   c->callback([o, c, &code] {
+    if (!o->device.empty()) set_compute_device(enum_from<DeviceKind>(o->device, "device"));
+    set_kernels(o->kernels);
     const StepBenchPace pace = o->paced ? by_lines() : StepBenchPace{};
     const StepBenchReport report =
         bench_step(preset_recipe(o->step, c->remaining()),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One training step of a small GPT in PyTorch on the CPU, set up as an experienced user would.
+"""One training step of a small GPT in PyTorch, on the CPU or with --device=cuda, set up as an experienced user would.
 
 A step: batch in memory, forward, mean cross entropy, backward, clipping at 1, AdamW (decay on matrices),
 gradients cleared. Prints one JSON object: median, fastest and slowest step in ms, settings, library, the
 median processor time (all threads; with --threads 1 it compares programs on a busy machine) and the peak of
-resident memory, beside what was resident when the libraries were loaded.
+resident memory, beside what was resident when the libraries were loaded; of a GPU the most that was allocated there.
 --variant all runs every variant in its own process and prints one line each. Needs the packages of
 tools/oracle/requirements.txt; the compile variants need a C++ compiler and about a minute at first.
 --experts makes every feed-forward part a mixture: rows sorted by expert, a product for each expert's rows.
@@ -27,6 +27,7 @@ VARIANTS = ("eager", "compile", "eager-bf16", "compile-bf16")
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     p.add_argument("--variant", choices=(*VARIANTS, "all"), default="all")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--optimizer", choices=("fused", "foreach"), default="fused")
     p.add_argument("--bias", action="store_true", help="biases in linear layers and norms")
     for name, value in dict(layers=6, heads=6, width=384, context=256, batch=12, vocabulary=65).items():
@@ -40,6 +41,11 @@ def arguments():
     p.add_argument("--losses", action="store_true", help="also print the loss of each step")
     p.add_argument("--paced", action="store_true", help="a step for each line of standard input")
     return p.parse_args()
+
+
+def peak_bytes(t):
+    """The most memory so far: of the GPU, or resident."""
+    return t.torch.cuda.max_memory_allocated() if t.a.device == "cuda" else resident("VmHWM")
 
 
 def resident(what):
@@ -140,20 +146,20 @@ class Training:
         torch.set_num_threads(a.threads)
         torch.manual_seed(0)
         self.libraries_bytes = resident("VmRSS")
-        self.model = make_model(a, torch, nn, F)
+        self.model = make_model(a, torch, nn, F).to(a.device)
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         vectors = [p for p in self.model.parameters() if p.dim() < 2]
         groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), **{a.optimizer: True})
         self.run = torch.compile(self.model) if a.variant.startswith("compile") else self.model
         bf16 = a.variant.endswith("bf16")
-        self.context = (lambda: torch.autocast("cpu", torch.bfloat16)) if bf16 else contextlib.nullcontext
+        self.context = (lambda: torch.autocast(a.device, torch.bfloat16)) if bf16 else contextlib.nullcontext
         self.parameters = sum(p.numel() for p in self.model.parameters())
 
     def step(self):
         a, torch = self.a, self.torch
         tokens = torch.randint(a.vocabulary, (a.batch, a.context + 1))
-        x, y = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        x, y = tokens[:, :-1].contiguous().to(a.device), tokens[:, 1:].contiguous().to(a.device)
         begin, busy = time.perf_counter(), time.process_time()
         with self.context():
             loss = self.run(x, y)
@@ -173,6 +179,7 @@ def facts(t):
         "version": t.torch.__version__,
         "variant": a.variant,
         "optimizer": a.optimizer,
+        "device": t.torch.cuda.get_device_name() if a.device == "cuda" else "cpu",
         "threads": a.threads,
         "parameters": t.parameters,
         "tokens_per_step": a.batch * a.context,
@@ -191,7 +198,7 @@ def measure(a):
         "max_ms": round(max(times), 2),
         "processor_ms": round(statistics.median(processor), 2),
         "steps": a.steps,
-        "peak_bytes": resident("VmHWM"),
+        "peak_bytes": peak_bytes(t),
     }
     return {**result, "losses": [s["loss"] for s in steps]} if a.losses else result
 
@@ -203,7 +210,7 @@ def paced(a):
     print(json.dumps({"ready": True, **facts(t)}), flush=True)
     for _ in sys.stdin:
         s = t.step()
-        s |= {"tokens_per_second": a.batch * a.context / s["seconds"], "peak_bytes": resident("VmHWM")}
+        s |= {"tokens_per_second": a.batch * a.context / s["seconds"], "peak_bytes": peak_bytes(t)}
         print(json.dumps(s), flush=True)
 
 

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
 #include "device/gemm/library_product.h"
@@ -16,7 +15,6 @@
 #include "ops/attention/attention.h"
 #include "ops/gpu_proof.h"
 #include "ops/grouped_linear/grouped_linear.h"
-#include "ops/linear/linear.h"
 #include "ops/mix/mix.h"
 #include "report/table.h"
 
@@ -30,23 +28,12 @@ constexpr OpPass kPasses[] = {OpPass::forward, OpPass::input_gradient, OpPass::w
 constexpr double kProductBar = 0.90, kGroupedBar = 0.70, kRowBar = 0.70, kUpdateBar = 0.75;
 constexpr int kMostCalls = 10000;  // of a trial
 
-/// A product by a weight: y [rows, n] = x [rows, k] W^T.
-struct Sizes {
-  int64_t rows, n, k;
-};
-
 std::optional<WorkInput> input(DType type, Shape shape) {
   return WorkInput{{shape, type}};
 }
 
-std::unique_ptr<OpWork> product_work(Device& device, const Sizes& s, DType type, OpPass pass) {
-  return std::make_unique<OpWork>(device, linear_op(), AttrBox(LinearAttr{type}),
-                                  Inputs{input(type, {s.rows, s.k}), input(type, {s.n, s.k}), std::nullopt},
-                                  pass);
-}
-
 /// The product that such work is.
-GpuMmaProduct operands_of(const OpWork& work, const Sizes& s, OpPass pass) {
+GpuMmaProduct operands_of(const OpWork& work, const ProductSizes& s, OpPass pass) {
   GpuMmaProduct p;
   p.c = work.result().data, p.c_type = work.result().dtype();
   if (pass == OpPass::forward) {
@@ -69,6 +56,7 @@ GpuMmaProduct operands_of(const OpWork& work, const Sizes& s, OpPass pass) {
 class Bench {
  public:
   Bench(Device& device, const DeviceBenchOptions& options) : device_(device), options_(options) {
+    report_.is_real = is_gpu(device);
     report_.kind = name_of(device.kind()), report_.device = "the emulator";
     report_.peer = "none: cuBLASLt multiplies on device 'cuda'";
     if (device.kind() == DeviceKind::cuda) describe_gpu();
@@ -119,7 +107,6 @@ class Bench {
     const cuda_driver::Driver& driver = cuda_device().driver();
     report_.device =
         fmt::format("{}, {}, driver of CUDA {}", driver.name, driver.architecture(), driver.version_text());
-    report_.is_real = !driver.is_faked();
     try {
       const cublaslt::Library library = cublaslt::open_library();
       library_ = std::make_unique<LibraryProducts>(cuda_device(), library);
@@ -131,7 +118,7 @@ class Bench {
 
   void make_limits() {
     const int64_t size = options_.small ? 64 : 8192;
-    const Sizes sizes{size, size, size};
+    const ProductSizes sizes{size, size, size};
     peak_work_ = product_work(device_, sizes, DType::bf16, OpPass::forward);
     if (!peak_work_->runs())
       throw Error(fmt::format("device '{}' has no kernel for products of bf16", name_of(device_.kind())));
@@ -156,19 +143,12 @@ class Bench {
   /// Mean seconds of a call, once the device has done all that a trial asks it for.
   double seconds_of(Subject& s) const {
     if (s.calls == 0) {
-      timed(s.work, 1);
-      const double one = timed(s.work, 1);
+      seconds_on(device_, s.work, 1);
+      const double one = seconds_on(device_, s.work, 1);
       s.calls = std::clamp(static_cast<int>(options_.seconds / std::max(one, 1e-9)), 1, kMostCalls);
     }
-    return timed(s.work, s.calls) / s.calls;
+    return seconds_on(device_, s.work, s.calls);
   }
-  double timed(const Work& work, int calls) const {
-    const double begin = monotonic_seconds();
-    for (int i = 0; i < calls; ++i) work();
-    device_.synchronize(device_.record(StreamRole::compute));
-    return monotonic_seconds() - begin;
-  }
-
   /// The library's fastest way; nullptr: it has none that may be taken.
   std::unique_ptr<LibraryProducts::Plan> fastest_plan(const GpuMmaProduct& product) const {
     std::unique_ptr<LibraryProducts::Plan> best;
@@ -234,12 +214,13 @@ class Bench {
   }
 
   void products() {
-    const std::vector<Sizes> all =
-        options_.small ? std::vector<Sizes>{{72, 136, 64}, {64, 67, 72}}
-                       : std::vector<Sizes>{{16384, 2304, 768}, {16384, 768, 768},   {16384, 3072, 768},
-                                            {16384, 768, 3072}, {16384, 50304, 768}, {16384, 50257, 768},
-                                            {4096, 4096, 4096}, {8192, 8192, 8192}};
-    for (const Sizes& s : all)
+    const std::vector<ProductSizes> all =
+        options_.small
+            ? std::vector<ProductSizes>{{72, 136, 64}, {64, 67, 72}}
+            : std::vector<ProductSizes>{{16384, 2304, 768}, {16384, 768, 768},   {16384, 3072, 768},
+                                        {16384, 768, 3072}, {16384, 50304, 768}, {16384, 50257, 768},
+                                        {4096, 4096, 4096}, {8192, 8192, 8192}};
+    for (const ProductSizes& s : all)
       for (const OpPass pass : kPasses) {
         DeviceRow row = row_of("linear", name_of(pass));
         const auto work = product_work(device_, s, DType::bf16, pass);

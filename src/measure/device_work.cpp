@@ -5,10 +5,13 @@
 #include <array>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "base/philox.h"
 #include "device/cuda/cuda_device.h"
 #include "device/host_kernel.h"
 #include "measure/op_sizes.h"
+#include "ops/linear/linear.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/update_kernels.h"
@@ -132,6 +135,38 @@ const Tensor& OpWork::result() const {
   for (const GradSlot& g : written_)
     if (g.wanted()) return g.tensor;
   return out_[0];
+}
+
+std::unique_ptr<OpWork> product_work(Device& device, const ProductSizes& s, DType type, OpPass pass) {
+  const auto input = [type](Shape shape) { return WorkInput{{shape, type}}; };
+  return std::make_unique<OpWork>(
+      device, linear_op(), AttrBox(LinearAttr{type}),
+      std::vector<std::optional<WorkInput>>{input({s.rows, s.k}), input({s.n, s.k}), std::nullopt}, pass);
+}
+
+bool is_gpu(const Device& device) {
+  return device.kind() == DeviceKind::cuda && !cuda_device().driver().is_faked();
+}
+
+double seconds_on(Device& device, const std::function<void()>& work, int calls) {
+  const double begin = monotonic_seconds();
+  for (int i = 0; i < calls; ++i) work();
+  device.synchronize(device.record(StreamRole::compute));
+  return (monotonic_seconds() - begin) / calls;
+}
+
+DevicePeak::DevicePeak(Device& device) : device_(device) {
+  const int64_t size = is_gpu(device) ? 8192 : 64;
+  product_ = product_work(device, {size, size, size}, DType::bf16, OpPass::forward);
+  if (!product_->runs())
+    throw Error(fmt::format("device '{}' has no kernel for products of bf16", name_of(device.kind())),
+                "--kernels=unproven takes those that have not proven themselves");
+}
+
+double DevicePeak::operator()() const {
+  constexpr int kCalls = 10;
+  seconds_on(device_, std::ref(*product_), 1);
+  return 1e-9 * product_->flops() / seconds_on(device_, std::ref(*product_), kCalls);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // the kernel that a training step would take, the end of a training step, and copies. Not thread-safe.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,6 +88,30 @@ class OpWork {
   std::string shapes_;
   double flops_ = 0, bytes_ = 0;
 };
+
+/// y = x W^T of `type`, by the op linear, or a gradient of it.
+struct ProductSizes {
+  int64_t rows, n, k;
+};
+std::unique_ptr<OpWork> product_work(Device& device, const ProductSizes& sizes, DType type, OpPass pass);
+
+/// The peak of a device: the rate of our product of bf16, 8192 x 8192 x 8192; a small one where it is no GPU.
+class DevicePeak {
+ public:
+  /// Error where the device has no kernel for it.
+  explicit DevicePeak(Device& device);
+  /// Measures it, in GFLOP/s, as device/machine/peak.h measures the CPU's.
+  double operator()() const;
+
+ private:
+  Device& device_;
+  std::unique_ptr<OpWork> product_;
+};
+
+/// Whether times of the device are those of a GPU, neither simulated nor of a driver that is faked.
+bool is_gpu(const Device& device);
+/// Mean seconds of so many calls of work in its compute stream.
+double seconds_on(Device& device, const std::function<void()>& work, int calls);
 
 /// Norm of the gradients, clip factor and AdamW, of f32 tensors.
 class UpdateWork {

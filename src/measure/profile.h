@@ -68,6 +68,8 @@ struct DeviceCount {
 };
 /// Those that a profile shows, as they are now.
 std::vector<DeviceCount> counts_of(const DeviceCounters& counters);
+/// "device 'cuda', in a step: 1 graphs, ...", of counts of so many steps.
+std::string text_of_device(DeviceKind device, const std::vector<DeviceCount>& counts, double steps);
 
 struct RankProfile {
   int rank = 0, threads = 1;

@@ -118,6 +118,14 @@ double sum_of_flops(const Cells& cells) {
 
 }  // namespace
 
+std::string text_of_device(DeviceKind device, const std::vector<DeviceCount>& counts, double steps) {
+  std::string text = fmt::format("device '{}', in a step:", name_of(device));
+  for (const DeviceCount& c : counts)
+    text += fmt::format("{} {:g} {}", text.ends_with(':') ? "" : ",",
+                        std::round(10 * static_cast<double>(c.count) / steps) / 10, c.words);
+  return text + '\n';
+}
+
 std::string to_text(const ProfileReport& r, bool layers) {
   const Cells cells = r.cells();
   const Spread step = r.step_seconds();
@@ -137,14 +145,8 @@ std::string to_text(const ProfileReport& r, bool layers) {
       count_of(r.ranks.front().threads, "thread"), r.isa, peak, read, 1e3 * step.median, 1e3 * step.least,
       1e3 * step.most, r.steps(), static_cast<double>(r.batch * r.length) / step.median,
       100 * sum_of_flops(cells) / steps / step.median / (1e9 * peak));
-  std::string device;
-  if (r.device != DeviceKind::cpu) {
-    device = fmt::format("device '{}', in a step:", name_of(r.device));
-    for (const DeviceCount& c : r.device_work)
-      device += fmt::format("{} {:g} {}", device.ends_with(':') ? "" : ",",
-                            std::round(10 * static_cast<double>(c.count) / steps) / 10, c.words);
-    device += '\n';
-  }
+  const std::string device =
+      r.device != DeviceKind::cpu ? text_of_device(r.device, r.device_work, steps) : "";
   std::vector<Table> tables{times_table(r),
                             cells_table("op", table_rows(cells, [](const auto& k) { return k.op; }), scale),
                             cells_table("segment", table_rows(cells, segment_name), scale)};

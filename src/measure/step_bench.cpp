@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
+#include "measure/device_work.h"
 #include "measure/processor_time.h"
 #include "models/presets.h"
 #include "report/table.h"
@@ -35,6 +36,11 @@ Json trial_json(const StepBenchReport& r, const StepTrial& t) {
           {"tokens_per_second", trial_tokens(r, t)},
           {"peak_before_gflops", t.peak_before},
           {"peak_after_gflops", t.peak_after}};
+}
+
+std::function<double()> peak_of(DeviceKind device) {
+  if (device == DeviceKind::cpu) return [] { return fma_peak_gflops(); };
+  return [peak = std::make_shared<DevicePeak>(device_of(device))] { return (*peak)(); };
 }
 
 std::string ops_table(const StepBenchReport& r) {
@@ -141,20 +147,26 @@ StepBenchReport bench_step(const Recipe& recipe, int trials, int warm_up, const 
   r.batch = phase.batch, r.micro_batch = phase.micro(), r.length = phase.sequence;
   r.parameters = count_parameters(decoder).total;
   r.flops_per_token = training_flops_per_token(decoder, phase.sequence);
+  r.device = compute_device();
+  const DeviceCounters& counters = device_of(r.device).counters();
+  const std::function<double()> peak = peak_of(r.device);
   StepCall call{.options = engine->options(0, r.micro_batch), .lr = phase.lr};
   for (int i = 0; i < warm_up + trials; ++i) {
     const data::Batch batch = random_batch(r.batch, r.length, recipe.model.vocab, static_cast<uint64_t>(i));
     call.options.profile = i < warm_up ? nullptr : &r.profile;
     if (i >= warm_up && pace.next && !pace.next(r)) break;
     StepTrial t;
-    if (i >= warm_up) t.peak_before = fma_peak_gflops();
+    if (i >= warm_up) t.peak_before = peak();
+    const std::vector<DeviceCount> before = counts_of(counters);
     const double begin = monotonic_seconds(), busy = processor_seconds();
     const StepOutcome outcome = engine->step(batch, call);
     t.seconds = monotonic_seconds() - begin;
     t.processor = processor_seconds() - busy;
     r.loss = outcome.stats.loss();
     if (i < warm_up) continue;
-    t.peak_after = fma_peak_gflops();
+    const std::vector<DeviceCount> after = counts_of(counters);
+    for (size_t c = 0; c < after.size(); ++c) r.device_work[c].count += after[c].count - before[c].count;
+    t.peak_after = peak();
     t.passes = outcome.passes_seconds, t.update = outcome.update_seconds;
     r.trials.push_back(t);
     if (pace.done) pace.done(r);
@@ -172,13 +184,16 @@ std::string to_text(const StepBenchReport& r, bool ops) {
       "step {:.2f} ms (fastest {:.2f}, slowest {:.2f}; passes {:.2f}, update {:.2f}, processor time {:.2f}), "
       "median of {} trials\n"
       "{:.0f} tokens/s, spread {}; loss {:.4f}\n"
-      "{:.1f} % of P (spread {}): P = {:.0f} GFLOP/s of fp32, median of {} before and {} after; {:.4g} FLOPs "
+      "{:.1f} % of P (spread {}): P = {:.0f} GFLOP/s of {}, median of {} before and {} after; {:.4g} FLOPs "
       "a token, 6 N + 12 T C a layer\n",
       r.model, group_digits(r.parameters), r.precision, r.batch, r.length, r.micro_batch,
       count_of(r.threads, "thread"), r.isa, time.median, time.least, time.most, of(&StepTrial::passes).median,
       of(&StepTrial::update).median, of(&StepTrial::processor).median, r.trials.size(), tokens.median,
-      width_of(tokens), r.loss, 100 * share.median, width_of(share), r.peak(), r.trials.size(),
-      r.trials.size(), r.flops_per_token);
+      width_of(tokens), r.loss, 100 * share.median, width_of(share), r.peak(),
+      r.device == DeviceKind::cpu ? "fp32" : "our large product of bf16", r.trials.size(), r.trials.size(),
+      r.flops_per_token);
+  if (r.device != DeviceKind::cpu)
+    text += text_of_device(r.device, r.device_work, static_cast<double>(r.trials.size()));
   return ops ? text + ops_table(r) : text;
 }
 
@@ -203,7 +218,11 @@ std::string to_json(const StepBenchReport& r) {
                        {"calls", p.calls},
                        {"seconds", p.seconds[d]},
                        {"flops", p.flops[d]}});
+  Json device = Json::object();
+  for (const DeviceCount& c : r.device_work) device[c.name] = c.count;
   const Json all{{"format", 1},
+                 {"device", name_of(r.device)},
+                 {"device_work", std::move(device)},
                  {"model", r.model},
                  {"precision", r.precision},
                  {"isa", r.isa},

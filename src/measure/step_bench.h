@@ -1,5 +1,6 @@
 // `ingot bench step`: times a training step (forward, backward, clipping, optimizer) of the trainer's engine
-// on random tokens. The fp32 peak P is measured before and after each trial.
+// on random tokens. The peak P (fp32 of the CPU; of another device measure/device_work.h, DevicePeak) is
+// measured before and after each trial.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "base/spread.h"
+#include "measure/profile.h"
 #include "train/engine.h"
 
 namespace ingot {
@@ -31,7 +33,7 @@ std::unique_ptr<TrainEngine> engine_at_start(const Recipe& recipe);
 data::Batch random_batch(int64_t rows, int64_t length, int64_t vocabulary, uint64_t step);
 
 struct StepTrial {
-  double peak_before = 0, peak_after = 0;  ///< GFLOP/s, fp32
+  double peak_before = 0, peak_after = 0;  ///< GFLOP/s
   double seconds = 0, passes = 0, update = 0;
   double processor = 0;  ///< CPU seconds of all threads together
 };
@@ -45,6 +47,8 @@ struct StepBenchReport {
   double loss = 0;             ///< of the last trial
   std::vector<StepTrial> trials;
   TapeProfile profile;  ///< of all trials
+  DeviceKind device = DeviceKind::cpu;
+  std::vector<DeviceCount> device_work = counts_of({});  ///< of all trials
 
   double peak() const;  ///< P: median of the measurements before and after, GFLOP/s
   Spread tokens_per_second() const;

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ops/gpu_proof.h"
 #include "ops/gpu_registry.h"
@@ -205,15 +207,64 @@ TEST(GpuCommand, KernelsProveThemselvesBeforeTheyRun) {
   EXPECT_TRUE(has(stale, "of other sources (0123456789abcdef)")) << stale.output;
 }
 
+/// The parts of a record by their names.
+std::map<std::string, nlohmann::json> parts_of(const std::string& record) {
+  std::map<std::string, nlohmann::json> parts;
+  std::istringstream lines(read_text(record));
+  for (std::string line; std::getline(lines, line);)
+    if (const nlohmann::json j = nlohmann::json::parse(line); j.contains("part")) parts[j.at("part")] = j;
+  return parts;
+}
+
 TEST(GpuCommand, ADryRunRecordsWhatItKnows) {
   const TempDir folder;
   const std::string record = folder / "record.jsonl";
-  const ProcessResult r =
-      run_process({kScript, "run", "--device=sim", "--record", record, "--minutes", "2", "models"}, {kBuild});
+  const ProcessResult r = run_process({kScript, "run", "--device=sim", "--record", record, "--minutes", "2",
+                                       "models", "bench", "device", "training", "profile", "sanitizer"},
+                                      {kBuild});
   EXPECT_EQ(r.exit_code, 0) << r.output;
   const std::string lines = read_text(record);
   EXPECT_NE(lines.find("\"device_kind\":\"sim\""), lines.npos) << lines;
   EXPECT_NE(lines.find("{\"part\": \"models\", "), lines.npos) << lines;
+  const std::map<std::string, nlohmann::json> parts = parts_of(record);
+  for (const char* part : {"bench products", "bench grouped", "bench rows", "bench update", "bench attention",
+                           "bench exact", "bench copies"}) {
+    ASSERT_TRUE(parts.contains(part)) << part << "\n" << lines;
+    EXPECT_FALSE(parts.at(part).at("report").at("rows").empty()) << part;
+  }
+  for (const char* part : {"training dense 1", "training mixture 2"})
+    EXPECT_EQ(parts.at(part).at("report").at("device_work").at("synchronizations"), 1) << part;
+  for (const char* part : {"device", "sanitizer"}) EXPECT_EQ(parts.at(part).at("code"), 77) << part;
+  const std::string folder_of_rows = "--into=" + (folder / "docs");
+  const ProcessResult added =
+      run_process({INGOT_BINARY, "gpu", "record", record, "--any-device", folder_of_rows}, {});
+  EXPECT_EQ(added.exit_code, 0) << added.output;
+  const nlohmann::json rows = nlohmann::json::parse(read_text(folder / "docs/rows.json"));
+  EXPECT_EQ(rows.at(0).at("parts").size(), parts.size());
+}
+
+/// With a compute-sanitizer that runs the program and fails once.
+TEST(GpuCommand, KeepsWhatTestsAndSanitizersSay) {
+  const TempDir folder;
+  const std::string record = folder / "record.jsonl", log = folder / "log";
+  write_text(folder / "compute-sanitizer", "#!/bin/sh\necho \"$*\" >>" + log +
+                                               "\ntest \"$2\" != racecheck && shift 4 && case $1 in *ops) ;; "
+                                               "*) exec \"$@\" ;; esac\n");
+  std::filesystem::permissions(folder / "compute-sanitizer", std::filesystem::perms::owner_all);
+  const ProcessResult r = run_process({"/usr/bin/env", "PATH=" + folder.path() + ":/usr/bin:/bin", kScript,
+                                       "run", "--record", record, "--minutes", "5", "device", "sanitizer"},
+                                      {kBuild, kFaked, "GTEST_FILTER=CudaProductBits.*"});
+  EXPECT_EQ(r.exit_code, 1) << r.output;
+  const std::map<std::string, nlohmann::json> parts = parts_of(record);
+  ASSERT_TRUE(parts.contains("device") && parts.contains("sanitizer racecheck")) << r.output;
+  EXPECT_EQ(parts.at("device").at("code"), 0) << r.output;
+  EXPECT_NE(parts.at("device").at("report").dump().find("rows that differ between tiles"), std::string::npos);
+  EXPECT_EQ(parts.at("sanitizer memcheck").at("code"), 0) << r.output;
+  EXPECT_EQ(parts.at("sanitizer racecheck").at("code"), 1);
+  EXPECT_EQ(parts.at("sanitizer synccheck").at("code"), 0);
+  EXPECT_NE(read_text(log).find("--tool memcheck --error-exitcode 9 "), std::string::npos);
+  EXPECT_NE(read_text(log).find("ingot_test_ops --gtest_brief=1 --gtest_filter=Activation"),
+            std::string::npos);
 }
 
 }  // namespace ingot::test::gpu_command_emulated_test
