@@ -213,6 +213,19 @@ class Bench {
     return bytes;
   }
 
+  /// Whether the library gives a row of its product the same bits alone.
+  std::string a_row_alone(const LibraryProducts::Plan& plan, const Tensor& result) const {
+    constexpr int64_t kRow = 32;
+    const auto alone = library_->row_of(plan, kRow);
+    if (alone == nullptr) return "refuses";
+    const Tensor row = result.slice(kRow, kRow + 1);
+    plan();
+    const std::vector<char> among_others = beginning(row);
+    device_.set_zero(row.data, row.bytes());
+    (*alone)();
+    return beginning(row) == among_others ? "same" : "others";
+  }
+
   void products() {
     const std::vector<ProductSizes> all =
         options_.small
@@ -235,6 +248,7 @@ class Bench {
         const std::vector<char> ours = beginning(work->result());
         (*plan)();
         row.bits = ours == beginning(work->result()) ? "same" : "others";
+        if (pass != OpPass::weight_gradient) row.alone = a_row_alone(*plan, work->result());
         row.peer = "cuBLASLt", row.bar = kProductBar;
         measure(row, std::ref(*work), Limit::peak, std::ref(*plan));
       }

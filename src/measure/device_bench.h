@@ -46,6 +46,7 @@ struct DeviceRow {
   Spread peer_seconds;  ///< of a call of the same FLOPs
   Spread peer_share;    ///< peer's seconds / seconds
   std::string bits;     ///< whether the peer has the same bits: "same" or "others"; "": not compared
+  std::string alone;    ///< whether a row has the same bits alone, by the peer's algorithm, or it "refuses"
   double bar = 0;       ///< the share that is demanded, of the peer where there is one; 0: none
   /// The share that the bar is of; 0 where there is none.
   double judged() const { return (peer.empty() ? limit_share : peer_share).median; }

@@ -29,6 +29,7 @@ Table table_of(const DeviceBenchReport& r, DevicePart part) {
                {.title = "of peer", .format = "{:.1f}%", .scale = 100, .spread = true},
                words("peer"),
                words("bits"),
+               words("alone"),
                percent("bar"),
                words("kernel"),
                words("shapes")});
@@ -38,7 +39,7 @@ Table table_of(const DeviceBenchReport& r, DevicePart part) {
     table.add({row.what, row.pass, row.seconds, by_bytes ? Cell() : Cell(row.flops / row.seconds.median),
                by_bytes ? Cell(row.bytes / row.seconds.median) : Cell(), share_cell(row, "P"),
                share_cell(row, "B"), row.peer.empty() ? Cell() : Cell(row.peer_share), row.peer, row.bits,
-               positive_cell(row.bar), row.kernel, row.shapes});
+               row.alone, positive_cell(row.bar), row.kernel, row.shapes});
   }
   return table;
 }
@@ -93,6 +94,7 @@ std::string to_json(const DeviceBenchReport& r) {
     if (!row.peer.empty()) {
       j["peer"] = row.peer, j["peer_seconds"] = row.peer_seconds, j["share_of_peer"] = row.peer_share;
       if (!row.bits.empty()) j["bits"] = row.bits;
+      if (!row.alone.empty()) j["alone"] = row.alone;
     }
     if (row.bar > 0) j["bar"] = row.bar;
     rows.push_back(std::move(j));

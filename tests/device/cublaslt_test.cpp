@@ -105,6 +105,33 @@ TEST_F(CublasLt, MultipliesOurOperands) {
   EXPECT_EQ(fake_cublaslt().products, 16);
 }
 
+/// A row alone, by the algorithm of all.
+TEST_F(CublasLt, MultipliesARowAlone) {
+  const LibraryProducts products(*gpu_, open_library({kFakeCublasLt}));
+  MmaTestOperand a(MmaOperand::bf16, kRows, kDepth, true, 0, 1);
+  const MmaTestOperand b(MmaOperand::bf16, kColumns, kDepth, true, 0, 2);
+  a.set(3, 0, 1e5f);  // so that the order of a sum shows
+  std::vector<float> all(static_cast<size_t>(kRows * kColumns)), alone = all;
+  const auto bytes = static_cast<int64_t>(all.size() * sizeof(float));
+  const OnGpu on_a(*gpu_, a.data(), a.bytes()), on_b(*gpu_, b.data(), b.bytes()),
+      on_c(*gpu_, all.data(), bytes);
+  GpuMmaProduct p = product_of(a, b, kRows, kColumns, kDepth);
+  p.a = on_a.data(), p.b = on_b.data(), p.c = on_c.data();
+  const auto plans = products.plans(p);
+  for (const bool keeps : {true, false}) {
+    const auto& plan = *plans[keeps ? 0 : 1];
+    plan();
+    gpu_->download(all.data(), on_c.data(), bytes);
+    (*products.row_of(plan, 3))();
+    gpu_->download(alone.data(), on_c.data(), bytes);
+    EXPECT_EQ(alone == all, keeps);
+    for (int64_t i = 0; i < kRows * kColumns; ++i)
+      EXPECT_TRUE(i / kColumns == 3 || alone[static_cast<size_t>(i)] == all[static_cast<size_t>(i)]) << i;
+  }
+  fake_cublaslt().fewest_rows = 2;
+  EXPECT_EQ(products.row_of(*plans[0], 3), nullptr);
+}
+
 TEST_F(CublasLt, LeavesOutWhatSplitsK) {
   const LibraryProducts products(*gpu_, open_library({kFakeCublasLt}));
   GpuMmaProduct p;

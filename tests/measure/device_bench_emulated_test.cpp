@@ -86,6 +86,8 @@ TEST(DeviceBench, ComparesWithCublasLt) {
     EXPECT_EQ(row["bar"], 0.90);
     EXPECT_TRUE(row["bits"] == "same" || row["bits"] == "others") << row;
     EXPECT_GT(row["peer_seconds"]["least"], 0);
+    const std::string alone = row.value("alone", "");
+    EXPECT_TRUE(row["pass"] == "weight gradient" ? alone.empty() : alone == "same" || alone == "others");
   }
   EXPECT_TRUE(copies.contains("pinned host to device") && copies.contains("device to pinned host"));
 

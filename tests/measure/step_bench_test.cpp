@@ -51,6 +51,23 @@ std::vector<std::string> tiny(std::initializer_list<std::string> more) {
   return all;
 }
 
+TEST(BenchStep, TrainsOnADevice) {
+  const test::TempDir folder;
+  const auto r =
+      bench({"zaya-tiny", "--batch=2", "--length=8", "--vocab=31", "--model.layers=2", "--trials=2",
+             "--warm-up=3", "--device=sim", "--kernels=any", "--json", folder / "step.json"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_NE(r.output.find("GFLOP/s of our large product of bf16"), std::string::npos) << r.output;
+  EXPECT_NE(r.output.find("device 'sim', in a step: "), std::string::npos) << r.output;
+  const json all = json::parse(test::read_text(folder / "step.json"));
+  EXPECT_EQ(all["device"], "sim");
+  EXPECT_EQ(all["device_work"]["synchronizations"], 2);
+  EXPECT_EQ(all["device_work"]["allocations"], 0);
+  EXPECT_GT(all["peak_gflops"], 0);
+  EXPECT_EQ(bench({"zaya-tiny", "--device=tpu"}).exit_code, 1);
+  EXPECT_EQ(bench({"zaya-tiny", "--kernels=most"}).exit_code, 1);
+}
+
 TEST(BenchStep, PrintsTokensShareAndOpsAndWritesJson) {
   const test::TempDir folder;
   const auto r = bench(tiny({"--json", folder / "step.json"}));

@@ -31,11 +31,12 @@ constexpr const char* kOldCublasLt = INGOT_BUILD_DIR "/tests/libingot_old_cublas
 
 /// A cuBLASLt for the faked driver. It suggests an algorithm that splits k, one that reduces in place, one
 /// that it does not support, and then, where it has any, those that may be taken: the first multiplies by one
-/// chain over ascending k, the second over descending k.
+/// chain over ascending k, the second over descending k where there are several rows.
 struct FakeCublasLt {
   size_t version = 130100;
-  int start = 0;    ///< status of cublasLtCreate
-  int refuses = 0;  ///< status of cublasLtMatmul
+  int start = 0;             ///< status of cublasLtCreate
+  int refuses = 0;           ///< status of cublasLtMatmul
+  uint64_t fewest_rows = 0;  ///< that an algorithm takes
   bool only_splits = false;
   uint32_t alignment = 2;  ///< of operands, at least, for which it has algorithms
 

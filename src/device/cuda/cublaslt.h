@@ -63,6 +63,9 @@ struct Suggestion {  ///< cublasLtMatmulHeuristicResult_t
   f(Status, suggest, "cublasLtMatmulAlgoGetHeuristic",                                                       \
     (Handle handle, Operation operation, Layout a, Layout b, Layout c, Layout d, Preference preference,      \
      int most, Suggestion* suggestions, int* count))                                                         \
+  f(Status, algorithm_check, "cublasLtMatmulAlgoCheck",                                                      \
+    (Handle handle, Operation operation, Layout a, Layout b, Layout c, Layout d, const Algorithm* algorithm, \
+     Suggestion* result))                                                                                    \
   f(Status, algorithm_get, "cublasLtMatmulAlgoConfigGetAttribute",                                           \
     (const Algorithm* algorithm, int attribute, void* value, size_t bytes, size_t* written))                 \
   f(Status, multiply, "cublasLtMatmul",                                                                      \

@@ -85,32 +85,32 @@ bool LibraryProducts::may_be_taken(const Suggestion& s) const {
   return (splits == 0 || splits == 1) && reduction == kNoReduction;
 }
 
-std::vector<std::unique_ptr<LibraryProducts::Plan>> LibraryProducts::plans(const GpuMmaProduct& p,
-                                                                           int most) const {
+std::unique_ptr<LibraryProducts::Plan> LibraryProducts::make(const GpuMmaProduct& p) const {
   INGOT_CHECK(p.a_is == MmaOperand::bf16 && p.b_is == MmaOperand::bf16 && p.bias == nullptr,
               "the library's products are of bf16, without a bias");
   const Stored b = stored(p.n, p.k, p.b_column, p.b_k), a = stored(p.m, p.k, p.a_row, p.a_k);
-  const auto make = [&] {
-    std::unique_ptr<Plan> plan(new Plan(*this, p));
-    const auto layout = [&](Layout& to, int type, int64_t rows, int64_t columns, int64_t stride) {
-      check(library_.layout_create(&to, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
-                                   stride),
-            "a layout");
-    };
-    check(library_.operation_create(&plan->operation_, kComputeFloat, kFloat), "an operation");
-    const int32_t first = b.along_depth ? kTransposed : kAsItIs,
-                  second = a.along_depth ? kAsItIs : kTransposed;
-    check(library_.operation_set(plan->operation_, kTransposeA, &first, sizeof(first)), "an operation");
-    check(library_.operation_set(plan->operation_, kTransposeB, &second, sizeof(second)), "an operation");
-    const auto operand = [&](Layout& to, const Stored& s) {
-      s.along_depth ? layout(to, kBfloat16, s.depth, s.rows, s.stride)
-                    : layout(to, kBfloat16, s.rows, s.depth, s.stride);
-    };
-    operand(plan->first_, b);
-    operand(plan->second_, a);
-    layout(plan->result_, p.c_type == DType::bf16 ? kBfloat16 : kFloat, p.n, p.m, p.c_row);
-    return plan;
+  std::unique_ptr<Plan> plan(new Plan(*this, p));
+  const auto layout = [&](Layout& to, int type, int64_t rows, int64_t columns, int64_t stride) {
+    check(library_.layout_create(&to, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
+                                 stride),
+          "a layout");
   };
+  check(library_.operation_create(&plan->operation_, kComputeFloat, kFloat), "an operation");
+  const int32_t first = b.along_depth ? kTransposed : kAsItIs, second = a.along_depth ? kAsItIs : kTransposed;
+  check(library_.operation_set(plan->operation_, kTransposeA, &first, sizeof(first)), "an operation");
+  check(library_.operation_set(plan->operation_, kTransposeB, &second, sizeof(second)), "an operation");
+  const auto operand = [&](Layout& to, const Stored& s) {
+    s.along_depth ? layout(to, kBfloat16, s.depth, s.rows, s.stride)
+                  : layout(to, kBfloat16, s.rows, s.depth, s.stride);
+  };
+  operand(plan->first_, b);
+  operand(plan->second_, a);
+  layout(plan->result_, p.c_type == DType::bf16 ? kBfloat16 : kFloat, p.n, p.m, p.c_row);
+  return plan;
+}
+
+std::vector<std::unique_ptr<LibraryProducts::Plan>> LibraryProducts::plans(const GpuMmaProduct& p,
+                                                                           int most) const {
   struct Wish {
     explicit Wish(const Library& l) : library(l) {}
     ~Wish() {
@@ -128,7 +128,7 @@ std::vector<std::unique_ptr<LibraryProducts::Plan>> LibraryProducts::plans(const
   const std::array<const void*, 4> operands{p.b, p.a, p.c, p.c};
   for (int i = 0; i < 4; ++i) prefer(kAlignmentA + i, alignment_of(operands[static_cast<size_t>(i)]));
 
-  std::unique_ptr<Plan> plan = make();
+  std::unique_ptr<Plan> plan = make(p);
   std::array<Suggestion, kMostSuggestions> suggestions{};
   int count = 0;
   const Status status =
@@ -140,11 +140,25 @@ std::vector<std::unique_ptr<LibraryProducts::Plan>> LibraryProducts::plans(const
   for (int i = 0; i < count && static_cast<int>(found.size()) < most; ++i) {
     const Suggestion& s = suggestions[static_cast<size_t>(i)];
     if (!may_be_taken(s)) continue;
-    if (plan == nullptr) plan = make();
+    if (plan == nullptr) plan = make(p);
     plan->algorithm_ = s.algorithm, plan->workspace_ = s.workspace;
     found.push_back(std::move(plan));
   }
   return found;
+}
+
+std::unique_ptr<LibraryProducts::Plan> LibraryProducts::row_of(const Plan& of, int64_t row) const {
+  GpuMmaProduct p = of.product_;
+  advance(p, row * p.a_row, 0, row * p.c_row);
+  p.m = 1;
+  std::unique_ptr<Plan> plan = make(p);
+  Suggestion result{};
+  if (library_.algorithm_check(handle_, plan->operation_, plan->first_, plan->second_, plan->result_,
+                               plan->result_, &of.algorithm_, &result) != kSuccess ||
+      result.workspace > static_cast<size_t>(kWorkspaceBytes))
+    return nullptr;
+  plan->algorithm_ = of.algorithm_, plan->workspace_ = result.workspace;
+  return plan;
 }
 
 }  // namespace ingot

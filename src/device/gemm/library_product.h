@@ -43,8 +43,12 @@ class LibraryProducts {
   /// The product of these operands by up to `most` algorithms, the library's best guess first; empty where it
   /// has none that may be taken. Operands are bf16, without a bias. Errors of the library.
   std::vector<std::unique_ptr<Plan>> plans(const GpuMmaProduct& product, int most = 8) const;
+  /// One row of a plan's product alone, by the plan's algorithm; nullptr: the library does not take it there.
+  std::unique_ptr<Plan> row_of(const Plan& plan, int64_t row) const;
 
  private:
+  /// Without an algorithm.
+  std::unique_ptr<Plan> make(const GpuMmaProduct& product) const;
   void check(cublaslt::Status status, const char* what) const;
   bool may_be_taken(const cublaslt::Suggestion& suggestion) const;
 

@@ -176,6 +176,12 @@ Status cublasLtMatmulAlgoGetHeuristic(void*, const Operation*, const Layout*, co
   add({4, 1, 0, {}});
   return kSuccess;
 }
+Status cublasLtMatmulAlgoCheck(void*, const Operation*, const Layout*, const Layout*, const Layout*,
+                               const Layout* d, const Algorithm* algorithm, Suggestion* result) {
+  if (d->columns < state.fewest_rows) return kNotSupported;
+  *result = {*algorithm, 0, kSuccess, 1, {}};
+  return kSuccess;
+}
 Status cublasLtMatmulAlgoConfigGetAttribute(const Algorithm* algorithm, int attribute, void* value,
                                             size_t bytes, size_t* written) {
   if (bytes != 4 || (attribute != 2 && attribute != 3)) return kInvalid;
@@ -194,7 +200,8 @@ Status cublasLtMatmul(void*, const Operation* operation, const float* alpha, con
       of_b->type != kBfloat16)
     return kInvalid;
   ++state.products;
-  const Product product{*operation, *of_a, *of_b, *of_d, a, b, d, *beta, algorithm->number == 4};
+  const Product product{
+      *operation, *of_a, *of_b, *of_d, a, b, d, *beta, algorithm->number == 4 && of_d->columns > 1};
   if (rows_of(*of_a, operation->transposed[0]) != of_d->rows) return kInvalid;
   using Run = void (*)(const char*, int64_t, int, void (*)(const void*), const void*);
   using Launch = int (*)(void*, const ingot::GpuLaunch&, Run);
