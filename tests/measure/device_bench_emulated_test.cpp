@@ -8,6 +8,7 @@
 #include "measure/device_bench.h"
 #include "support/fake_cuda.h"
 #include "support/support.h"
+#include "support/tiny_run.h"
 
 namespace ingot::test::device_bench_emulated_test {
 
