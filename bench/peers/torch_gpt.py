@@ -7,7 +7,8 @@ median processor time (all threads; with --threads 1 it compares programs on a b
 resident memory, beside what was resident when the libraries were loaded; of a GPU the most that was allocated there.
 --variant all runs every variant in its own process and prints one line each. Needs the packages of
 tools/oracle/requirements.txt; the compile variants need a C++ compiler and about a minute at first.
---experts makes every feed-forward part a mixture: rows sorted by expert, a product for each expert's rows.
+--experts makes every feed-forward part a mixture: rows sorted by expert, a product for each expert's rows, or with --grouped (bf16)
+one product for the rows of all experts, which asks the host for nothing.
 --paced: after the warm-up a line {"ready": true, ...}, then one step for each line of standard input, as a line of JSON.
 
 usage: torch_gpt.py [--variant eager|compile|eager-bf16|compile-bf16|all] [--threads 2] [--steps 15]"""
@@ -34,6 +35,7 @@ def arguments():
         p.add_argument(f"--{name}", type=int, default=value)
     p.add_argument("--experts", type=int, default=0, help="0: dense, 4 x width hidden")
     p.add_argument("--top", type=int, default=2, help="experts of a token")
+    p.add_argument("--grouped", action="store_true", help="experts by torch's grouped_mm")
     p.add_argument("--hidden", type=int, default=0, help="of an expert; default: 4 x width / top")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--warmup", type=int, default=3)
@@ -66,6 +68,11 @@ def make_experts(a, torch, nn, F):
             self.up = nn.ParameterList(nn.Parameter(torch.empty(hidden, a.width)) for _ in range(a.experts))
             self.down = nn.ParameterList(nn.Parameter(torch.empty(a.width, hidden)) for _ in range(a.experts))
 
+        def experts(self, rows, expert):
+            """Of rows in the order of their experts."""
+            counts = torch.bincount(expert, minlength=a.experts).tolist()
+            return torch.cat([F.linear(F.gelu(F.linear(p, u)), d) for p, u, d in zip(rows.split(counts), self.up, self.down)])
+
         def forward(self, x):
             rows = x.reshape(-1, a.width)
             weights, chosen = self.router(rows).float().softmax(-1).topk(a.top, -1)
@@ -73,13 +80,24 @@ def make_experts(a, torch, nn, F):
             expert = chosen.reshape(-1)
             order = expert.argsort(stable=True)
             token = order // a.top
-            counts = torch.bincount(expert, minlength=a.experts).tolist()
-            parts = rows[token].split(counts)
-            out = torch.cat([F.linear(F.gelu(F.linear(p, u)), d) for p, u, d in zip(parts, self.up, self.down)])
+            out = self.experts(rows[token], expert)
             out = (out * weights.reshape(-1)[order, None]).to(x.dtype)
             return torch.zeros_like(rows).index_add(0, token, out).view(x.shape)
 
-    return Experts
+    class GroupedExperts(Experts):
+        """Stacked weights, whose products find the ends of the experts' rows on the device."""
+
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Parameter(torch.empty(a.experts, a.width, hidden))
+            self.down = nn.Parameter(torch.empty(a.experts, hidden, a.width))
+
+        def experts(self, rows, expert):
+            ends = (expert[:, None] == torch.arange(a.experts, device=rows.device)).sum(0).cumsum(0).to(torch.int32)
+            bf16 = torch.bfloat16
+            return torch._grouped_mm(F.gelu(torch._grouped_mm(rows.to(bf16), self.up.to(bf16), offs=ends)), self.down.to(bf16), offs=ends)
+
+    return GroupedExperts if a.grouped else Experts
 
 
 def make_model(a, torch, nn, F):

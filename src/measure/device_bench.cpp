@@ -15,6 +15,7 @@
 #include "ops/attention/attention.h"
 #include "ops/gpu_proof.h"
 #include "ops/grouped_linear/grouped_linear.h"
+#include "ops/linear/linear.h"
 #include "ops/mix/mix.h"
 #include "report/table.h"
 
@@ -99,6 +100,8 @@ class Bench {
         return &Bench::exact;
       case DevicePart::copies:
         return &Bench::copies;
+      case DevicePart::launches:
+        return &Bench::launches;
     }
     return nullptr;
   }
@@ -252,6 +255,18 @@ class Bench {
         row.peer = "cuBLASLt", row.bar = kProductBar;
         measure(row, std::ref(*work), Limit::peak, std::ref(*plan));
       }
+    products_of_masters(all[options_.small ? 0 : 2]);
+  }
+
+  /// As a bf16 run reads its weights: f32 that is rounded first.
+  void products_of_masters(const ProductSizes& s) {
+    for (const OpPass pass : {OpPass::forward, OpPass::input_gradient}) {
+      DeviceRow row = row_of("linear, weights of f32", name_of(pass));
+      const WorkInput weight{{{s.n, s.k}, DType::bf16, &kRoundedWeight}};
+      const OpWork work(device_, linear_op(), AttrBox(LinearAttr{DType::bf16}),
+                        {input(DType::bf16, {s.rows, s.k}), weight, std::nullopt}, pass);
+      if (describe(row, work)) measure(row, std::ref(work), Limit::peak);
+    }
   }
 
   void grouped() {
@@ -383,6 +398,30 @@ class Bench {
     DeviceRow within = row_of("within the device, read and written");
     within.bytes = copy_bytes_;
     measure(within, copy_.work, Limit::none);
+  }
+
+  void launches() {
+    constexpr int kLaunches = 64;
+    const OpWork work(device_, activation_op(), AttrBox(ActivationAttr{ActivationKind::gelu, DType::bf16}),
+                      {input(DType::bf16, {1, 16}), std::nullopt, std::nullopt}, OpPass::forward);
+    DeviceRow row = row_of(fmt::format("{} launches, one by one", kLaunches), name_of(OpPass::forward));
+    if (!describe(row, work)) return;
+    const Work one_by_one = [&] {
+      for (int i = 0; i < kLaunches; ++i) work();
+    };
+    row.flops *= kLaunches, row.bytes *= kLaunches;
+    measure(row, one_by_one, Limit::none);
+    if (!device_.captures_graphs()) return;
+    device_.begin_capture();
+    one_by_one();
+    const DeviceGraph graph = device_.end_capture();
+    row.what = fmt::format("{} launches, a graph", kLaunches), row.peer = "one by one";
+    const std::vector<char> before = beginning(work.result());
+    device_.set_zero(work.result().data, work.result().bytes());
+    device_.replay(graph);
+    row.bits = beginning(work.result()) == before ? "same" : "others";
+    measure(
+        row, [&] { device_.replay(graph); }, Limit::none, one_by_one);
   }
 
   Device& device_;

@@ -19,13 +19,15 @@ namespace ingot {
 /// attention  of bf16
 /// exact      products of f32, with the CPU's bits
 /// copies     between host and device, and within it
-enum class DevicePart { products, grouped, rows, update, attention, exact, copies };
+/// launches   of small kernels, one by one and as a graph
+enum class DevicePart { products, grouped, rows, update, attention, exact, copies, launches };
 constexpr auto enum_names(DevicePart) {
-  return names_in_order<DevicePart>("products", "grouped", "rows", "update", "attention", "exact", "copies");
+  return names_in_order<DevicePart>("products", "grouped", "rows", "update", "attention", "exact", "copies",
+                                    "launches");
 }
 inline constexpr DevicePart kEveryDevicePart[] = {
-    DevicePart::products,  DevicePart::grouped, DevicePart::rows,  DevicePart::update,
-    DevicePart::attention, DevicePart::exact,   DevicePart::copies};
+    DevicePart::products,  DevicePart::grouped, DevicePart::rows,   DevicePart::update,
+    DevicePart::attention, DevicePart::exact,   DevicePart::copies, DevicePart::launches};
 
 struct DeviceBenchOptions {
   std::vector<DevicePart> parts{std::begin(kEveryDevicePart), std::end(kEveryDevicePart)};
@@ -42,8 +44,8 @@ struct DeviceRow {
   Spread seconds;       ///< of a call
   std::string limit;    ///< "P", "B" or ""
   Spread limit_share;   ///< of its rate
-  std::string peer;     ///< "cuBLASLt", "dense" or ""
-  Spread peer_seconds;  ///< of a call of the same FLOPs
+  std::string peer;     ///< "cuBLASLt", "dense", "one by one" or ""
+  Spread peer_seconds;  ///< of a call that does the same, or the same FLOPs
   Spread peer_share;    ///< peer's seconds / seconds
   std::string bits;     ///< whether the peer has the same bits: "same" or "others"; "": not compared
   std::string alone;    ///< whether a row has the same bits alone, by the peer's algorithm, or it "refuses"

@@ -228,7 +228,7 @@ TEST(GpuCommand, ADryRunRecordsWhatItKnows) {
   EXPECT_NE(lines.find("{\"part\": \"models\", "), lines.npos) << lines;
   const std::map<std::string, nlohmann::json> parts = parts_of(record);
   for (const char* part : {"bench products", "bench grouped", "bench rows", "bench update", "bench attention",
-                           "bench exact", "bench copies"}) {
+                           "bench exact", "bench copies", "bench launches"}) {
     ASSERT_TRUE(parts.contains(part)) << part << "\n" << lines;
     EXPECT_FALSE(parts.at(part).at("report").at("rows").empty()) << part;
   }

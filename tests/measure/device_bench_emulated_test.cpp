@@ -46,9 +46,13 @@ TEST(DeviceBench, MeasuresEveryPartOnEmulatedKernels) {
     EXPECT_GT(row["seconds"]["least"], 0) << row;
     EXPECT_TRUE(part == "copies" || row["kernel"] == "cuda" || row["kernel"] == "cuda_mma") << row;
     const bool by_bytes = part == "rows" || part == "update";
-    EXPECT_EQ(row.value("limit", ""), by_bytes ? "B" : part == "exact" || part == "copies" ? "" : "P");
+    EXPECT_EQ(row.value("limit", ""), by_bytes                                                    ? "B"
+                                      : part == "exact" || part == "copies" || part == "launches" ? ""
+                                                                                                  : "P");
     EXPECT_GT(row["bytes"].get<double>() + row["flops"].get<double>(), 0);
-    EXPECT_EQ(row.value("peer", ""), part == "grouped" ? "dense" : "");
+    const bool is_graph = row["what"].get<std::string>().ends_with("a graph");
+    EXPECT_EQ(row.value("peer", ""), part == "grouped" ? "dense" : is_graph ? "one by one" : "");
+    EXPECT_EQ(row.value("bits", ""), is_graph ? "same" : "");
     if (part == "grouped") {
       EXPECT_GE(row["share_of_peer"]["median"].get<double>(),
                 row["peer_seconds"]["least"].get<double>() / row["seconds"]["most"].get<double>());
@@ -71,7 +75,7 @@ TEST(DeviceBench, TakesTheCpusKernelsOnSimWithoutEmulation) {
 
 TEST(DeviceBench, ComparesWithCublasLt) {
   const std::string faked = std::string("INGOT_CUDA_LIBRARY=") + kFakeCuda;
-  const ProcessResult r = bench({"--parts=products,copies", "--json"},
+  const ProcessResult r = bench({"--parts=products,copies,launches", "--json"},
                                 {faked, std::string("INGOT_CUBLASLT_LIBRARY=") + kFakeCublasLt});
   ASSERT_EQ(r.exit_code, 0) << r.output;
   const json all = json::parse(r.output);
@@ -82,7 +86,7 @@ TEST(DeviceBench, ComparesWithCublasLt) {
   std::set<std::string> copies;
   for (const json& row : all["rows"]) {
     if (row["part"] == "copies") copies.insert(row["what"]);
-    if (row["part"] != "products") continue;
+    if (row["part"] != "products" || row["what"] != "linear") continue;
     EXPECT_EQ(row["peer"], "cuBLASLt");
     EXPECT_EQ(row["bar"], 0.90);
     EXPECT_TRUE(row["bits"] == "same" || row["bits"] == "others") << row;
