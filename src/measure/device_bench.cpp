@@ -157,6 +157,7 @@ class Bench {
     std::unique_ptr<LibraryProducts::Plan> best;
     double least = 0;
     for (auto& plan : library_->plans(product)) {
+      if (!plan->runs()) continue;
       Subject s{[&plan] { (*plan)(); }};
       const double seconds = seconds_of(s);
       if (best == nullptr || seconds < least) best = std::move(plan), least = seconds;
@@ -220,7 +221,7 @@ class Bench {
   std::string a_row_alone(const LibraryProducts::Plan& plan, const Tensor& result) const {
     constexpr int64_t kRow = 32;
     const auto alone = library_->row_of(plan, kRow);
-    if (alone == nullptr) return "refuses";
+    if (alone == nullptr || !alone->runs()) return "refuses";
     const Tensor row = result.slice(kRow, kRow + 1);
     plan();
     const std::vector<char> among_others = beginning(row);

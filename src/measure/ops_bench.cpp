@@ -98,6 +98,10 @@ double OpsBenchReport::roofline_seconds(const OpRow& r) const {
 }
 
 OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
+  if (compute_device() != DeviceKind::cpu)
+    throw Error(fmt::format("`ingot bench ops` measures the CPU's kernels, and the device is '{}'",
+                            name_of(compute_device())),
+                "leave INGOT_DEVICE out, or measure a GPU's with `ingot bench device`");
   const PhaseConfig& phase = recipe.phases.at(0);
   for (const std::string& name : o.only)
     if (std::none_of(all_ops().begin(), all_ops().end(), [&](const Op* op) { return op->name == name; }))

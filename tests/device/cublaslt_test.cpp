@@ -120,7 +120,7 @@ TEST_F(CublasLt, MultipliesARowAlone) {
   const auto plans = products.plans(p);
   for (const bool keeps : {true, false}) {
     const auto& plan = *plans[keeps ? 0 : 1];
-    plan();
+    EXPECT_TRUE(plan.runs());
     gpu_->download(all.data(), on_c.data(), bytes);
     (*products.row_of(plan, 3))();
     gpu_->download(alone.data(), on_c.data(), bytes);
@@ -149,6 +149,7 @@ TEST_F(CublasLt, LeavesOutWhatSplitsK) {
   fake_cublaslt().refuses = 15;
   const std::string refused = message_of([&] { (*plans[0])(); });
   EXPECT_TRUE(has(refused, "a product failed: CUBLAS_STATUS_NOT_SUPPORTED (15)")) << refused;
+  EXPECT_FALSE(plans[0]->runs());
 }
 
 /// It needs no GPU to say whether attributes have the sizes that it expects.

@@ -79,4 +79,10 @@ TEST(BenchOps, RefusesWhatIsNoOp) {
   EXPECT_EQ(bench({"--trials=0"}).exit_code, 2);
 }
 
+TEST(BenchOps, RefusesOtherDevices) {
+  const auto r = test::run_process({INGOT_BINARY, "bench", "ops", "zaya-tiny"}, {"INGOT_DEVICE=sim"});
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.output.find("ingot bench device"), std::string::npos) << r.output;
+}
+
 }  // namespace ingot::ops_bench_runs_test

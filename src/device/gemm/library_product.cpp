@@ -65,12 +65,19 @@ LibraryProducts::Plan::~Plan() {
   if (operation_ != nullptr) of_.library_.operation_destroy(operation_);
 }
 
-void LibraryProducts::Plan::operator()() const {
+Status LibraryProducts::Plan::ask() const {
   const float alpha = 1, beta = product_.accumulate ? 1 : 0;
-  of_.check(of_.library_.multiply(of_.handle_, operation_, &alpha, product_.b, first_, product_.a, second_,
-                                  &beta, product_.c, result_, product_.c, result_, &algorithm_,
-                                  of_.workspace_, workspace_, of_.device_.compute_stream()),
-            "a product");
+  return of_.library_.multiply(of_.handle_, operation_, &alpha, product_.b, first_, product_.a, second_,
+                               &beta, product_.c, result_, product_.c, result_, &algorithm_, of_.workspace_,
+                               workspace_, of_.device_.compute_stream());
+}
+
+void LibraryProducts::Plan::operator()() const {
+  of_.check(ask(), "a product");
+}
+
+bool LibraryProducts::Plan::runs() const {
+  return ask() == kSuccess;
 }
 
 bool LibraryProducts::may_be_taken(const Suggestion& s) const {

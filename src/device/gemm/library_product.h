@@ -25,6 +25,8 @@ class LibraryProducts {
    public:
     /// Asks for it in the thread's compute stream. Error where the library refuses it.
     void operator()() const;
+    /// Asks for it too; false where the library refuses it, though it suggested the algorithm.
+    bool runs() const;
     ~Plan();
     Plan(const Plan&) = delete;
     Plan& operator=(const Plan&) = delete;
@@ -32,6 +34,7 @@ class LibraryProducts {
    private:
     friend class LibraryProducts;
     Plan(const LibraryProducts& of, const GpuMmaProduct& product);
+    cublaslt::Status ask() const;
     const LibraryProducts& of_;
     const GpuMmaProduct product_;
     cublaslt::Operation operation_ = nullptr;
