@@ -19,6 +19,7 @@
 #include "base/file_system.h"
 #include "base/invocation.h"
 #include "device/cuda/cuda_device.h"
+#include "device/gemm/library_choice.h"
 #include "guard/command.h"
 #include "ops/gpu_registry.h"
 
@@ -134,6 +135,9 @@ KernelProof facts_of_device(const std::string& kind) {
 }
 
 ProofRun prove_kernels(const ProofRunOptions& o) {
+  if (!library_that_multiplies().empty())
+    throw Error("INGOT_PRODUCTS=cublaslt takes the place of kernels that would prove themselves",
+                "type it without");
   const KernelProof facts = facts_of_device(o.kind);
   FileSystem& files = real_file_system();
   const std::string tests = o.tests.empty() ? default_tests().string() : o.tests;

@@ -12,6 +12,7 @@
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "device/cuda/cuda_device.h"
+#include "device/gemm/library_choice.h"
 #include "ingot_gpu_proof.h"
 #include "tape/op.h"
 
@@ -138,6 +139,8 @@ bool unproven_kernels_run() {
 
 const char* refuse_unproven(std::string_view kernel) {
   if (unproven_run) return nullptr;
+  if (kernel.ends_with("_mma") && !library_that_multiplies().empty())
+    return "its products are cuBLASLt's, which nothing proves: --kernels=unproven takes them";
   static std::mutex mutex;
   static std::map<std::string, bool, std::less<>> answers;
   const std::lock_guard lock(mutex);

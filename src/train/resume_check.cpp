@@ -9,6 +9,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/model_state.h"
 #include "device/cuda/cuda_device.h"
+#include "device/gemm/library_choice.h"
 #include "exchange/import.h"
 #include "ops/registry.h"
 #include "optim/update_kernels.h"
@@ -60,6 +61,9 @@ std::string kernel_set_of(const Recipe& recipe) {
   const bool muon_has = recipe.optimizer.muon.newton_schulz.precision == NewtonSchulzPrecision::bf16 &&
                         has_update_kernels(device);  // which are not the CPU's then
   if (muon_has) set += fmt::format(", Muon's in bf16 on {}", name_of(device));
+  if (device == DeviceKind::cuda && compute == DType::bf16)
+    if (const std::string library = library_that_multiplies(); !library.empty())
+      set += fmt::format(", products by {}", library);
   // Tensor cores of another generation may add in another order.
   if ((compute == DType::bf16 || muon_has) && device == DeviceKind::cuda)
     set += " on " + cuda_device().driver().architecture();

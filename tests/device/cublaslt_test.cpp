@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "device/gemm/library_product.h"
+#include "device/gemm/library_choice.h"
 #include "support/fake_cuda.h"
 #include "support/mma_operands.h"
 #include "support/support.h"
@@ -130,6 +130,47 @@ TEST_F(CublasLt, MultipliesARowAlone) {
   }
   fake_cublaslt().fewest_rows = 2;
   EXPECT_EQ(products.row_of(*plans[0], 3), nullptr);
+}
+
+/// In training: one algorithm for a form of products, whose rows keep their bits.
+TEST_F(CublasLt, IsChosenForAFormOnce) {
+  constexpr int64_t kMost = 20, kN = 8, kK = 16;
+  LibraryChoice choice(*gpu_, open_library({kFakeCublasLt}));
+  const MmaTestOperand a(MmaOperand::bf16, kMost, kK, true, 0, 1), b(MmaOperand::bf16, kN, kK, true, 0, 2);
+  std::vector<float> c(kMost * kN);
+  const auto bytes = static_cast<int64_t>(c.size() * sizeof(float));
+  const OnGpu on_a(*gpu_, a.data(), a.bytes()), on_b(*gpu_, b.data(), b.bytes()),
+      on_c(*gpu_, c.data(), bytes);
+  const auto product = [&](int64_t rows, int64_t columns) {
+    GpuMmaProduct p = product_of(a, b, rows, columns, kK);
+    p.a = on_a.data(), p.b = on_b.data(), p.c = on_c.data(), p.c_row = kN;
+    return p;
+  };
+  for (const int64_t rows : {kMost, int64_t{1}, int64_t{7}}) {
+    const int before = fake_cublaslt().products;
+    EXPECT_TRUE(choice.multiply(product(rows, kN)));
+    EXPECT_EQ(fake_cublaslt().products - before, rows == kMost ? 6 : 1) << "it is tried once: all, four rows";
+    gpu_->download(c.data(), on_c.data(), bytes);
+    for (int64_t i = 0; i < kMost; ++i)
+      for (int64_t j = 0; j < kN; ++j)
+        EXPECT_EQ(c[static_cast<size_t>(i * kN + j)], chain(a, b, i, j, 0, kK));
+  }
+  fake_cublaslt().keeps_rows = false;
+  EXPECT_FALSE(choice.multiply(product(3, 4))) << "a form whose rows have other bits among others";
+  fake_cublaslt().keeps_rows = true;
+  EXPECT_FALSE(choice.multiply(product(2, 4))) << "for every number of rows";
+  fake_cublaslt().fewest_rows = 2;
+  const std::string refused = message_of([&] { choice.multiply(product(1, kN)); });
+  EXPECT_TRUE(has(refused, "cuBLASLt refuses 1 x 8 x 16 by the algorithm that it has for these")) << refused;
+}
+
+TEST_F(CublasLt, MultipliesWhereItIsAskedFor) {
+  const LaunchOn on(gpu_.get());
+  EXPECT_EQ(library_of_thread(), nullptr);
+  EXPECT_EQ(library_that_multiplies(), "");
+  set_products("cublas");
+  EXPECT_TRUE(has(message_of([] { library_of_thread(); }), "INGOT_PRODUCTS is 'cublas', expected 'own' or"));
+  set_products("own");
 }
 
 TEST_F(CublasLt, LeavesOutWhatSplitsK) {

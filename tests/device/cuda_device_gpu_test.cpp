@@ -7,10 +7,12 @@
 #include <numeric>
 
 #include "device/cuda/cuda_device.h"
+#include "device/gemm/library_choice.h"
 #include "device/gpu/emulator.h"
 #include "device/simd/gpu_array.h"
 #include "ops/gpu_proof.h"
 #include "support/device_steps.h"
+#include "support/fake_cuda.h"
 #include "support/sim_orders.h"
 #include "support/tape_pass.h"
 #include "support/tiny_run.h"
@@ -210,6 +212,30 @@ TEST(CudaSteps, InBf16HaveTheBitsOfTheTensorCoresThatAreEmulated) {
   EXPECT_EQ(gpu.measured, emulated.measured);
   EXPECT_EQ(gpu.state, emulated.state);
   EXPECT_NE(gpu.measured, train_on(DeviceKind::cpu, r).measured);
+}
+
+/// The faked library multiplies as the emulator's instructions do.
+TEST(CudaSteps, ByCublasLtHaveTheBitsOfThoseByOurProducts) {
+  if (!cuda_device().driver().is_faked()) GTEST_SKIP() << "the library's products have bits of their own";
+  Recipe r = recipe_of("llama clip");
+  r.model.width = 64, r.model.hidden = 72;
+  r.run.precision = PrecisionChoice::bf16;
+  const Unproven unproven;
+  const Trained ours = train_on(DeviceKind::cuda, r);
+  ::setenv("INGOT_CUBLASLT_LIBRARY", kFakeCublasLt, 1);
+  set_products("cublaslt");
+  const int before = fake_cublaslt().products;
+  const Trained library = train_on(DeviceKind::cuda, r);
+  EXPECT_GT(fake_cublaslt().products - before, 100);
+  EXPECT_EQ(library.measured, ours.measured);
+  EXPECT_EQ(library.state, ours.state);
+  const ComputeOn on(DeviceKind::cuda);
+  EXPECT_NE(kernel_set_of(r).find(", products by cuBLASLt 13.1.0"), std::string::npos) << kernel_set_of(r);
+  set_kernels("strict");
+  EXPECT_NE(std::string(refuse_unproven("linear_mma")).find("its products are cuBLASLt's"),
+            std::string::npos);
+  set_products("own");
+  ::unsetenv("INGOT_CUBLASLT_LIBRARY");
 }
 
 TEST(CudaRuns, OfBf16ResumeOnTheirArchitecture) {

@@ -38,6 +38,7 @@ struct FakeCublasLt {
   int refuses = 0;           ///< status of cublasLtMatmul
   uint64_t fewest_rows = 0;  ///< that an algorithm takes
   bool only_splits = false;
+  bool keeps_rows = true;  ///< has the first of those that may be taken
   uint32_t alignment = 2;  ///< of operands, at least, for which it has algorithms
 
   int handles = 0, objects = 0;  ///< that live

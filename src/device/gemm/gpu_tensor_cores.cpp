@@ -2,6 +2,7 @@
 #include "device/gemm/gpu_tensor_cores.h"
 
 #include "device/cuda/kernel_images.h"
+#include "device/gemm/library_choice.h"
 #include "device/gpu/emulator.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/workspace.h"
@@ -41,6 +42,7 @@ bool is_aligned(const void* at) {
   return reinterpret_cast<uintptr_t>(at) % 16 == 0;
 }
 
+/// cuBLASLt takes the same.
 bool wgmma_takes(const GpuMmaProduct& p) {
   const int64_t a_stride = stride_of(p.a_row, p.a_k), b_stride = stride_of(p.b_column, p.b_k);
   return p.m > 0 && p.n >= kFewestColumns && p.k > 0 && p.a_is != MmaOperand::split && a_stride > 0 &&
@@ -76,11 +78,16 @@ int64_t extent_of_b(const GpuMmaProduct& p) {
 
 void multiply_on_tensor_cores(const GpuMmaProduct& product) {
   const int blocks = wgmma_blocks();
-  if (blocks == 0 || !wgmma_takes(product)) return INGOT_GPU_CALL(launch_mma_product)({}, product);
+  LibraryChoice* const library = library_of_thread();
+  if ((blocks == 0 && library == nullptr) || !wgmma_takes(product))
+    return INGOT_GPU_CALL(launch_mma_product)({}, product);
   GpuWorkspace memory;
   GpuMmaProduct p = product;
   round_operand(p.a, p.a_is, extent_of_a(p), memory);
   round_operand(p.b, p.b_is, extent_of_b(p), memory);
+  // What it does not add, and forms that it does not take, are ours for every number of rows.
+  if (library != nullptr && p.bias == nullptr && p.plus == nullptr && library->multiply(p)) return;
+  if (blocks == 0) return INGOT_GPU_CALL(launch_mma_product)({}, p);
   if (p.m <= kFewRows && p.a_k == 1) return INGOT_GPU_CALL(launch_few_rows_wgmma_product)({}, p, blocks);
   INGOT_GPU_CALL(launch_wgmma_product)({}, p, blocks);
 }

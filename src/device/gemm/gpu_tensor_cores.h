@@ -2,6 +2,7 @@
 // (wgmma_product.cu) where that has them and they take the operands, else by those of every GPU
 // (mma_product.cu). Which one follows from the device, types and strides, never from the number of rows, so
 // a row has the same bits among others and alone; the form of Hopper's for few rows takes the same chains.
+// Where it was asked for, cuBLASLt multiplies in their place (library_choice.h).
 #pragma once
 #include "device/gemm/gpu_product.h"
 

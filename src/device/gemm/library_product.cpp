@@ -158,6 +158,11 @@ std::unique_ptr<LibraryProducts::Plan> LibraryProducts::row_of(const Plan& of, i
   GpuMmaProduct p = of.product_;
   advance(p, row * p.a_row, 0, row * p.c_row);
   p.m = 1;
+  return by_algorithm_of(of, p);
+}
+
+std::unique_ptr<LibraryProducts::Plan> LibraryProducts::by_algorithm_of(const Plan& of,
+                                                                        const GpuMmaProduct& p) const {
   std::unique_ptr<Plan> plan = make(p);
   Suggestion result{};
   if (library_.algorithm_check(handle_, plan->operation_, plan->first_, plan->second_, plan->result_,

@@ -1,7 +1,7 @@
 // Products of bf16 by NVIDIA's cuBLASLt (device/cuda/cublaslt.h), on the device cuda: what ours are measured
 // beside. Only algorithms that neither split k nor reduce are taken, whose outputs are one accumulator each,
-// as those of launch_mma_product() are. No op uses them: whether a row has the same bits alone and among
-// others is the library's matter and not promised. Not thread-safe.
+// as those of launch_mma_product() are. Whether a row has the same bits alone and among others is the
+// library's matter: library_choice.h, by which ops take them, tries it. Not thread-safe.
 #pragma once
 #include <memory>
 #include <vector>
@@ -46,7 +46,9 @@ class LibraryProducts {
   /// The product of these operands by up to `most` algorithms, the library's best guess first; empty where it
   /// has none that may be taken. Operands are bf16, without a bias. Errors of the library.
   std::vector<std::unique_ptr<Plan>> plans(const GpuMmaProduct& product, int most = 8) const;
-  /// One row of a plan's product alone, by the plan's algorithm; nullptr: the library does not take it there.
+  /// Another product by a plan's algorithm; nullptr: the library does not take it there.
+  std::unique_ptr<Plan> by_algorithm_of(const Plan& plan, const GpuMmaProduct& product) const;
+  /// The same of one row of the plan's product alone.
   std::unique_ptr<Plan> row_of(const Plan& plan, int64_t row) const;
 
  private:

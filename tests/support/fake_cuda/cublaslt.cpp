@@ -172,7 +172,7 @@ Status cublasLtMatmulAlgoGetHeuristic(void*, const Operation*, const Layout*, co
   add({1, 1, 1, {}});
   add({2, 1, 0, {}}, kNotSupported);
   if (state.only_splits) return kSuccess;
-  add({3, 1, 0, {}});
+  if (state.keeps_rows) add({3, 1, 0, {}});
   add({4, 1, 0, {}});
   return kSuccess;
 }
