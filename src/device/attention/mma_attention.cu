@@ -1,7 +1,6 @@
 // The forward of attention on tensor cores: a block for 64 (query row, head of the group) pairs of a
 // document, which takes the blocks of 64 keys in ascending order, by online softmax in registers. Values
 // wider than 128 channels are the work of several blocks, each of which forms the scores.
-// spills: at most 8 bytes, for four blocks beside each other
 #include "device/attention/mma_attention_block.h"
 
 namespace ingot::INGOT_ISA {
@@ -53,8 +52,9 @@ INGOT_INLINE float soften_row(const ScoreRule& rule, Panel (&s)[kTilePanels], in
   return decay;
 }
 
+/// A fourth block beside three would leave registers without place where scores are capped.
 template <int kParts, bool kCap>
-INGOT_KERNEL(kMmaAttentionThreads)
+INGOT_KERNEL_BESIDE(kMmaAttentionThreads, kParts == 1 ? (kCap ? 3 : 4) : 1)
 forward_kernel(const AttentionArgs a, const SpanTable table, const KeyPages pages, int64_t channel_parts) {
   INGOT_SHARED(ChannelTile<kTilePanels>, channels);
   INGOT_SHARED(RowTile<kTilePanels>, values);

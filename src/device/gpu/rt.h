@@ -11,6 +11,8 @@
 //                      }
 //   gpu.cpp:           INGOT_GPU_CALL(launch_activation)(stream, args);
 //
+// INGOT_KERNEL_BESIDE(threads, blocks) says too how many blocks a multiprocessor should have registers for.
+//
 // In kernels:
 //   thread_index(), block_index(), block_size(), grid_size(), global_thread()
 //   INGOT_SHARED(Type, name)       memory of the block

@@ -3,6 +3,7 @@
 #include "device/gpu/launcher.h"
 
 #define INGOT_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define INGOT_KERNEL_BESIDE(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define INGOT_DEVICE_CODE __device__
 #define INGOT_INLINE __device__ __forceinline__
 #define INGOT_UNROLL _Pragma("unroll")

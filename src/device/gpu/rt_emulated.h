@@ -10,6 +10,7 @@
 #include "device/gpu/launcher.h"
 
 #define INGOT_KERNEL(threads) void
+#define INGOT_KERNEL_BESIDE(threads, blocks) void
 #define INGOT_DEVICE_CODE
 #define INGOT_INLINE inline __attribute__((always_inline))
 #define INGOT_UNROLL

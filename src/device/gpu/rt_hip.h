@@ -10,6 +10,7 @@
 #define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
 #define INGOT_KERNEL(threads) __global__ __attribute__((amdgpu_flat_work_group_size(1, threads))) void
+#define INGOT_KERNEL_BESIDE(threads, blocks) INGOT_KERNEL(threads)
 #define INGOT_DEVICE_CODE __device__
 #define INGOT_INLINE __device__ inline __attribute__((always_inline))
 #define INGOT_UNROLL _Pragma("unroll")
