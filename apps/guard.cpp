@@ -40,16 +40,10 @@ void end_guard(int) {
   asked_to_end = 1;
 }
 
-std::string actions_text(const std::vector<Action>& actions) {
-  std::string text;
-  for (const Action a : actions) text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(a));
-  return text;
-}
-
 void print_entry(const Entry& e) {
   std::string line = fmt::format("{:10.1f} s  {:<9}", e.time, name_of(e.event));
   if (!e.rule.empty()) line += fmt::format(" '{}'", e.rule);
-  if (!e.actions.empty()) line += fmt::format(" [{}]", actions_text(e.actions));
+  if (!e.actions.empty()) line += fmt::format(" [{}]", list_of(e.actions));
   for (const std::string& node : e.nodes) line += " " + node;
   if (e.event == Event::job || e.event == Event::progress) line += fmt::format(" {}", e.value);
   if (!e.reason.empty()) line += ": " + e.reason;
@@ -212,22 +206,22 @@ int explain(const std::string& job_path) {
   const JobFile job = load_config<JobFile>(job_path);
   const std::vector<Rule> rules = load_rules(job.rules);
   FileStore store(real_file_system(), job.run + "/guard");
-  std::vector<Entry> before;
+  std::vector<PastMatch> past;
   int64_t decisions = 0, differ = 0;
   for (const Entry& e : store.entries()) {
     if (e.event == Event::decided && e.situation) {
-      const Judgement j = decide(rules, *e.situation, past_of(before), job.guard_scope());
+      const Judgement j = decide(rules, *e.situation, past, job.guard_scope());
       const bool same = j.decision && j.decision->rule == e.rule && j.decision->actions == e.actions;
       ++decisions;
       differ += !same;
       print_entry(e);
       if (!same)
-        print_text(fmt::format(
-            "    now it would be {}\n",
-            j.decision ? fmt::format("'{}' [{}]", j.decision->rule, actions_text(j.decision->actions))
-                       : "nothing"));
+        print_text(fmt::format("    now it would be {}\n",
+                               j.decision
+                                   ? fmt::format("'{}' [{}]", j.decision->rule, list_of(j.decision->actions))
+                                   : "nothing"));
     }
-    before.push_back(e);
+    remember(past, e);
   }
   print_text(fmt::format("{} decisions, {} would differ now\n", decisions, differ));
   return differ == 0 ? 0 : 1;

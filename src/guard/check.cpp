@@ -14,12 +14,6 @@
 namespace ingot::guard {
 namespace {
 
-std::string list_of(const std::vector<Action>& actions) {
-  std::string text;
-  for (const Action a : actions) text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(a));
-  return text;
-}
-
 std::string window_of(const Times& t) {
   return fmt::format("{} in {:g} s{}", t.count, t.seconds, t.per_node ? " per node" : "");
 }

@@ -34,15 +34,6 @@ int64_t count_of(double now, std::span<const PastMatch> past, const std::string&
   });
 }
 
-bool only_tells(const std::vector<Action>& actions) {
-  return std::all_of(actions.begin(), actions.end(),
-                     [](Action a) { return a == Action::alert || a == Action::save_evidence; });
-}
-
-bool contains(const std::vector<Action>& actions, Action a) {
-  return std::find(actions.begin(), actions.end(), a) != actions.end();
-}
-
 std::string facts_text(const Situation& now) {
   std::string text;
   const Facts &facts = now.facts, quiet;
@@ -64,8 +55,7 @@ std::string refusal(const Decision& d, const Situation& now, std::span<const Pas
   for (const Action a : d.actions)
     if (!scope.alone.contains(a) && a != Action::ask)
       return fmt::format("'{}' is outside what it may do alone", name_of(a));
-  const bool starts = std::any_of(d.actions.begin(), d.actions.end(), starts_job);
-  if (starts && now.facts[Fact::idle_restarts] >= static_cast<double>(scope.idle_restarts))
+  if (any_starts(d.actions) && now.facts[Fact::idle_restarts] >= static_cast<double>(scope.idle_restarts))
     return fmt::format("{} starts in a row did not go beyond the highest step",
                        now.facts[Fact::idle_restarts]);
   if (contains(d.actions, Action::exclude) || contains(d.actions, Action::exclude_failing)) {
@@ -102,7 +92,8 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
         continue;
       }
     }
-    const bool tells = only_tells(rule.act), waits = contains(rule.act, Action::wait);
+    const bool tells = std::all_of(rule.act.begin(), rule.act.end(), only_tells),
+               waits = contains(rule.act, Action::wait);
     held |= waits;
     if ((tells || waits) && !appeared) continue;  // said before
     Decision d{rule.name, rule.act, nodes, facts_text(now)};

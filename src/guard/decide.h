@@ -46,6 +46,7 @@ struct Decision {
   std::vector<std::string> nodes;  ///< suspects by the facts of the rule's sign; all, where it names none's
   std::string reason;  ///< for people: the facts that the sign names, and why actions differ from the rule's
   int64_t trouble_step = 0;  ///< where a rewind must be before; 0: unknown. Set by the guard
+  std::string text() const { return rule + ": " + reason; }
   bool asks() const { return !actions.empty() && actions.back() == Action::ask; }
 };
 

@@ -1,12 +1,13 @@
-// See expression.h.
+// See expression.h. `not` is resolved while parsing, so that an expression is a list of ways to hold, and each
+// way a list of comparisons.
 #include "guard/expression.h"
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <map>
+#include <numeric>
 
 #include "base/config_node.h"
 #include "base/error.h"
@@ -15,6 +16,7 @@ namespace ingot::guard {
 namespace {
 
 constexpr int kDeepest = 32;
+constexpr size_t kWays = 1024, kLongest = 2000;
 
 bool letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -24,17 +26,15 @@ bool letter(char c) {
 size_t quantity_at(std::string_view text, double& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || !std::isfinite(value)) return 0;
-  auto used = static_cast<size_t>(end - text.data());
-  std::string_view unit = text.substr(used);
-  size_t n = 0;
-  while (n < unit.size() && (letter(unit[n]) || unit[n] == '%')) ++n;
-  unit = unit.substr(0, n);
+  const auto digits = static_cast<size_t>(end - text.data());
+  size_t used = digits;
+  while (used < text.size() && (letter(text[used]) || text[used] == '%')) ++used;
   constexpr std::pair<std::string_view, double> kUnits[] = {{"", 1},     {"s", 1},      {"min", 60},
                                                             {"h", 3600}, {"d", 86'400}, {"%", 0.01}};
-  for (const auto& [name, factor] : kUnits)
-    if (unit == name) {
+  for (const auto& [unit, factor] : kUnits)
+    if (unit == text.substr(digits, used - digits)) {
       value *= factor;
-      return used + n;
+      return used;
     }
   return 0;
 }
@@ -50,12 +50,14 @@ double parse_quantity(std::string_view text) {
 
 class ExpressionParser {
  public:
-  using Kind = Expression::Kind;
+  using Term = Expression::Term;
+  using Kind = Term::Kind;
+  using Ways = std::vector<Expression::Way>;
   explicit ExpressionParser(std::string_view text) : text_(text) {}
 
   Expression parse() {
-    if (text_.size() > 2000) fail("it has {} characters, at most 2000", text_.size());
-    e_.root_ = either(0);
+    if (text_.size() > kLongest) fail("it has {} characters, at most {}", text_.size(), kLongest);
+    e_.ways_ = either(0, false);
     space();
     if (at_ < text_.size()) wrong("expected 'and', 'or' or the end");
     return std::move(e_);
@@ -77,97 +79,123 @@ class ExpressionParser {
     at_ = end;
     return true;
   }
-  size_t add(Expression::Node node) {
-    e_.nodes_.push_back(std::move(node));
-    return e_.nodes_.size() - 1;
+  void expect(std::string_view token, const char* what) {
+    if (!take(token)) wrong(fmt::format("expected {}", what));
   }
-  size_t join(Kind kind, const char* word, int depth, size_t (ExpressionParser::*part)(int)) {
+
+  // Each returns the ways in which its part holds, or with `denied` does not.
+  Ways either(int depth, bool denied) {
+    Ways ways = both(depth, denied);
+    while (take("or")) ways = joined(ways, both(depth, denied), !denied);
+    return ways;
+  }
+  Ways both(int depth, bool denied) {
+    Ways ways = single(depth, denied);
+    while (take("and")) ways = joined(ways, single(depth, denied), denied);
+    return ways;
+  }
+  Ways joined(const Ways& a, const Ways& b, bool one_is_enough) const {
+    if ((one_is_enough ? a.size() + b.size() : a.size() * b.size()) > kWays)
+      wrong(fmt::format("it can hold in more than {} ways: make several rules of it", kWays));
+    Ways all = one_is_enough ? a : Ways();
+    if (one_is_enough) all.insert(all.end(), b.begin(), b.end());
+    for (size_t i = 0; !one_is_enough && i < a.size(); ++i)
+      for (const Expression::Way& second : b) {
+        all.push_back(a[i]);
+        all.back().insert(all.back().end(), second.begin(), second.end());
+      }
+    return all;
+  }
+  Ways single(int depth, bool denied) {
     if (depth > kDeepest) wrong("nested too deep");
-    std::vector<size_t> parts{(this->*part)(depth)};
-    while (take(word)) parts.push_back((this->*part)(depth));
-    return parts.size() == 1 ? parts[0] : add({.kind = kind, .parts = std::move(parts)});
+    if (take("not")) return single(depth + 1, !denied);
+    if (!take("(")) return {{comparison(denied)}};
+    const Ways inner = either(depth + 1, denied);
+    expect(")", "')'");
+    return inner;
   }
-  size_t either(int depth) { return join(Kind::either, "or", depth, &ExpressionParser::both); }
-  size_t both(int depth) { return join(Kind::both, "and", depth, &ExpressionParser::single); }
-  size_t single(int depth) {
-    if (depth > kDeepest) wrong("nested too deep");
-    if (take("not")) return add({.kind = Kind::negation, .parts = {single(depth + 1)}});
-    if (take("(")) {
-      const size_t inner = either(depth + 1);
-      if (!take(")")) wrong("expected ')'");
-      return inner;
+
+  /// The index of a comparison.
+  size_t comparison(bool denied) {
+    constexpr unsigned kLess = Expression::kLess, kEqual = Expression::kEqual,
+                       kGreater = Expression::kGreater;
+    constexpr std::pair<const char*, unsigned> kSigns[] = {{"==", kEqual},         {"!=", kLess | kGreater},
+                                                           {"<=", kLess | kEqual}, {">=", kGreater | kEqual},
+                                                           {"<", kLess},           {">", kGreater}};
+    Expression::Comparison c{operand(), {}, kLess | kGreater};
+    const auto sign = std::find_if(std::begin(kSigns), std::end(kSigns),
+                                   [&](const auto& candidate) { return take(candidate.first); });
+    if (is_text(c.left)) {
+      if (sign == std::end(kSigns)) wrong("expected == or != and a text");
+      if (sign->second != kEqual && sign->second != (kLess | kGreater))
+        wrong("a text is compared with == or != only");
+      c.right = value_of(c.left.fact);
+    } else if (sign != std::end(kSigns)) {
+      c.right = operand();
+      if (is_text(c.right)) wrong("write the text fact on the left side");
     }
-    return comparison();
-  }
-  size_t comparison() {
-    const size_t left = operand();
-    using enum Expression::Compare;
-    constexpr std::pair<const char*, Expression::Compare> kSigns[] = {
-        {"==", equal}, {"!=", unequal}, {"<=", at_most}, {">=", at_least}, {"<", less}, {">", greater}};
-    const bool is_text = e_.nodes_[left].kind == Kind::fact && !info_of(e_.nodes_[left].fact).values.empty();
-    for (const auto& [sign, compare] : kSigns) {
-      if (!take(sign)) continue;
-      if (is_text && compare != equal && compare != unequal) wrong("a text is compared with == or != only");
-      const size_t right = is_text ? value_of(e_.nodes_[left].fact) : operand();
-      if (e_.nodes_[right].kind == Kind::fact && !info_of(e_.nodes_[right].fact).values.empty())
-        wrong("write the text fact on the left side");
-      return add({.kind = Kind::compare, .compare = compare, .parts = {left, right}});
+    if (sign != std::end(kSigns)) c.accepted = sign->second;
+    if (c.left.kind == Kind::number && c.right.kind != Kind::number) {
+      std::swap(c.left, c.right);
+      const unsigned unequal = c.accepted & ~kEqual;
+      if (unequal == kLess || unequal == kGreater) c.accepted ^= kLess | kGreater;
     }
-    if (is_text) wrong("expected == or != and a text");
-    return left;
+    if (denied) c.accepted ^= kLess | kEqual | kGreater;
+    e_.comparisons_.push_back(std::move(c));
+    return e_.comparisons_.size() - 1;
   }
-  size_t value_of(Fact fact) {
+  static bool is_text(const Term& term) {
+    return term.kind == Kind::fact && !info_of(term.fact).values.empty();
+  }
+  Term value_of(Fact fact) {
     const size_t begin = at_;
     const std::string text = quoted();
     const auto values = info_of(fact).values;
     for (size_t i = 0; i < values.size(); ++i)
-      if (text == values[i]) return add({.number = static_cast<double>(i)});
+      if (text == values[i]) return {.number = static_cast<double>(i)};
     at_ = begin;
     std::string names;
     for (const char* v : values) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", v);
     wrong(fmt::format("'{}' is never \"{}\"; it is one of {}", info_of(fact).name, text, names));
   }
   std::string quoted() {
-    if (!take("\"")) wrong("expected a text in quotes");
+    expect("\"", "a text in quotes");
     const size_t end = text_.find('"', at_);
     if (end == text_.npos) wrong("expected a closing quote");
     const std::string inner(text_.substr(at_, end - at_));
     at_ = end + 1;
     return inner;
   }
-  size_t operand() {
+  bool take_quantity(double& number) {
     space();
-    double number = 0;
-    if (const size_t used = quantity_at(text_.substr(at_), number); used > 0) {
-      at_ += used;
-      return add({.number = number});
-    }
+    const size_t used = quantity_at(text_.substr(at_), number);
+    at_ += used;
+    return used > 0;
+  }
+  Term operand() {
+    if (Term number; take_quantity(number.number)) return number;
     const size_t begin = at_;
     while (at_ < text_.size() && letter(text_[at_])) ++at_;
     const std::string name(text_.substr(begin, at_ - begin));
     if (name.empty())
       wrong("expected a fact, a number with a unit (s, min, h, d, %), log(...) or count(...)");
-    if (name == "log" || name == "count") return call(name);
-    Fact fact{};
-    if (find_fact(name, fact)) return add({.kind = Kind::fact, .fact = fact});
+    if (name == "log" || name == "count") return call(name == "log" ? Kind::log : Kind::count);
+    if (const auto fact = find_fact(name)) return {.kind = Kind::fact, .fact = *fact};
     at_ = begin;
     const std::string near = nearest_name(name, fact_names());
     wrong(fmt::format("no fact is called '{}'{}", name,
                       near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
   }
-  size_t call(const std::string& name) {
-    if (!take("(")) wrong("expected '('");
-    Expression::Node node{.kind = name == "log" ? Kind::log : Kind::count, .text = quoted()};
-    if (node.text.find_first_not_of("| ") == std::string::npos) wrong("the text is empty");
-    if (name == "count") {
-      if (!take(",")) wrong("expected ',' and a window of time");
-      space();
-      const size_t used = quantity_at(text_.substr(at_), node.number);
-      if (used == 0 || node.number <= 0) wrong("expected a window of time such as 1h");
-      at_ += used;
+  Term call(Kind kind) {
+    expect("(", "'('");
+    Term term{.kind = kind, .text = quoted()};
+    if (term.text.find_first_not_of("| ") == std::string::npos) wrong("the text is empty");
+    if (kind == Kind::count) {
+      expect(",", "',' and a window of time");
+      if (!take_quantity(term.number) || term.number <= 0) wrong("expected a window of time such as 1h");
     }
-    if (!take(")")) wrong("expected ')'");
-    return add(std::move(node));
+    expect(")", "')'");
+    return term;
   }
 
   std::string_view text_;
@@ -179,152 +207,80 @@ Expression Expression::parse(std::string_view text) {
   return ExpressionParser(text).parse();
 }
 
-double Expression::value(size_t index, const Facts& facts, const RuleCount& counts) const {
-  const Node& n = nodes_[index];
-  const auto part = [&](size_t i) { return value(n.parts[i], facts, counts); };
-  const auto holds_part = [&](size_t p) { return value(p, facts, counts) != 0; };
-  switch (n.kind) {
-    case Kind::either:
-      return std::any_of(n.parts.begin(), n.parts.end(), holds_part) ? 1 : 0;
-    case Kind::both:
-      return std::all_of(n.parts.begin(), n.parts.end(), holds_part) ? 1 : 0;
-    case Kind::negation:
-      return part(0) == 0 ? 1 : 0;
+double Expression::Term::value(const Facts& facts, const RuleCount& counts) const {
+  switch (kind) {
     case Kind::number:
-      return n.number;
+      return number;
     case Kind::fact:
-      return facts[n.fact];
+      return facts[fact];
     case Kind::log:
-      return static_cast<double>(facts.log_lines(n.text));
+      return static_cast<double>(facts.log_lines(text));
     case Kind::count:
-      return static_cast<double>(counts(n.text, n.number));
-    case Kind::compare:
-      break;
-  }
-  const double a = part(0), b = part(1);
-  switch (n.compare) {
-    case Compare::equal:
-      return a == b ? 1 : 0;
-    case Compare::unequal:
-      return a != b ? 1 : 0;
-    case Compare::less:
-      return a < b ? 1 : 0;
-    case Compare::at_most:
-      return a <= b ? 1 : 0;
-    case Compare::greater:
-      return a > b ? 1 : 0;
-    case Compare::at_least:
-      return a >= b ? 1 : 0;
+      return static_cast<double>(counts(text, number));
   }
   return 0;
 }
 
+bool Expression::accepts(unsigned accepted, double left, double right) {
+  return (accepted & (left < right ? kLess : left == right ? kEqual : kGreater)) != 0;
+}
+
 bool Expression::holds(const Facts& facts, const RuleCount& counts) const {
-  return value(root_, facts, counts) != 0;
+  const auto is_so = [&](size_t i) {
+    const Comparison& c = comparisons_[i];
+    return accepts(c.accepted, c.left.value(facts, counts), c.right.value(facts, counts));
+  };
+  return std::any_of(ways_.begin(), ways_.end(),
+                     [&](const Way& way) { return std::all_of(way.begin(), way.end(), is_so); });
 }
 
-Expression::Claim Expression::claim(size_t node, bool denied) const {
-  const Node& n = nodes_[node];
-  const auto opposite = [](Compare c) {
-    using enum Compare;
-    constexpr Compare kOpposite[] = {unequal, equal, at_least, greater, at_most, less};
-    return kOpposite[static_cast<size_t>(c)];
-  };
-  const auto turned = [](Compare c) {  // a < b says b > a
-    using enum Compare;
-    constexpr Compare kTurned[] = {equal, unequal, greater, at_least, less, at_most};
-    return kTurned[static_cast<size_t>(c)];
-  };
-  if (n.kind == Kind::number) return {.possible = (n.number != 0) != denied};
-  if (n.kind == Kind::fact)
-    return {.known = true, .fact = n.fact, .compare = denied ? Compare::equal : Compare::unequal};
-  if (n.kind != Kind::compare) return {};
-  const Node &a = nodes_[n.parts[0]], &b = nodes_[n.parts[1]];
-  if (a.kind == Kind::number && b.kind == Kind::number)
-    return {.possible = (value(node, Facts(), {}) != 0) != denied};
-  const bool fact_first = a.kind == Kind::fact && b.kind == Kind::number;
-  if (!fact_first && !(a.kind == Kind::number && b.kind == Kind::fact)) return {};
-  const Compare c = fact_first ? n.compare : turned(n.compare);
-  return {.known = true,
-          .fact = fact_first ? a.fact : b.fact,
-          .compare = denied ? opposite(c) : c,
-          .number = fact_first ? b.number : a.number};
-}
-
-std::vector<Expression::Way> Expression::ways(size_t node, bool denied) const {
-  const Node& n = nodes_[node];
-  if (n.kind == Kind::negation) return ways(n.parts[0], !denied);
-  if (n.kind != Kind::either && n.kind != Kind::both) return {{claim(node, denied)}};
-  std::vector<Way> all;
-  if ((n.kind == Kind::either) != denied) {  // any part
-    for (const size_t p : n.parts)
-      for (Way& way : ways(p, denied)) all.push_back(std::move(way));
-    return all;
+std::string Expression::contradiction_of(const Way& way) const {
+  std::map<Fact, std::vector<std::pair<unsigned, double>>> of_fact;  // comparisons with numbers
+  for (const size_t i : way) {
+    const auto& [left, right, accepted] = comparisons_[i];
+    if (left.kind == Term::Kind::number && !accepts(accepted, left.number, right.number))
+      return "of what it says of constants";
+    if (left.kind == Term::Kind::fact && right.kind == Term::Kind::number)
+      of_fact[left.fact].push_back({accepted, right.number});
   }
-  all = {{}};  // every part
-  for (const size_t p : n.parts) {
-    std::vector<Way> longer;
-    const std::vector<Way> more = ways(p, denied);
-    for (const Way& way : all)
-      for (const Way& next : more) {
-        longer.push_back(way);
-        longer.back().insert(longer.back().end(), next.begin(), next.end());
-        if (longer.size() > kWays) return longer;
-      }
-    all = std::move(longer);
-  }
-  return all;
-}
-
-std::string Expression::contradiction_of(const Way& way) {
-  struct Span {
-    double least, most;
-    bool above = false, below = false;  // the ends themselves are excluded
-    std::vector<double> excluded;
-  };
-  std::map<Fact, Span> spans;
-  for (const Claim& c : way) {
-    if (!c.possible) return "of what it says of constants";
-    if (!c.known) continue;
-    const double x = c.number;
-    const FactInfo& info = info_of(c.fact);
-    const double most = info.values.empty() ? info.most : static_cast<double>(info.values.size()) - 1;
-    Span& s = spans.try_emplace(c.fact, Span{info.least, most, false, false, {}}).first->second;
-    const bool raises = c.compare == Compare::greater || c.compare == Compare::at_least;
-    const bool lowers = c.compare == Compare::less || c.compare == Compare::at_most;
-    if (c.compare == Compare::unequal) s.excluded.push_back(x);
-    if ((raises || c.compare == Compare::equal) && x >= s.least)
-      s.above = (x == s.least && s.above) || c.compare == Compare::greater, s.least = x;
-    if ((lowers || c.compare == Compare::equal) && x <= s.most)
-      s.below = (x == s.most && s.below) || c.compare == Compare::less, s.most = x;
-    if (c.compare == Compare::equal && (x > s.most || x < s.least)) s.least = 1, s.most = 0;
-    const bool one = s.least == s.most && std::count(s.excluded.begin(), s.excluded.end(), s.least) > 0;
-    if (s.least > s.most || (s.least == s.most && (s.above || s.below)) || one)
+  for (const auto& [fact, comparisons] : of_fact) {
+    const FactInfo& info = info_of(fact);
+    // Comparisons change only at their numbers: it is enough to try these, the ends, and what lies between.
+    std::vector<double> tried{info.least, info.most};
+    for (const auto& [accepted, number] : comparisons)
+      if (number > info.least && number < info.most) tried.push_back(number);
+    std::sort(tried.begin(), tried.end());
+    for (size_t i = tried.size() - 1; i > 0; --i) tried.push_back(std::midpoint(tried[i - 1], tried[i]));
+    const auto fits = [&, &all = comparisons](double value) {
+      return std::all_of(all.begin(), all.end(),
+                         [&](const auto& c) { return accepts(c.first, value, c.second); });
+    };
+    if (std::none_of(tried.begin(), tried.end(), fits))
       return fmt::format("'{}' can have no such value", info.name);
   }
   return "";
 }
 
 std::string Expression::contradiction() const {
-  const std::vector<Way> all = ways(root_, false);
-  if (all.size() > kWays) return "";
   std::string last;
-  for (const Way& way : all)
+  for (const Way& way : ways_)
     if (last = contradiction_of(way); last.empty()) return "";
   return last;
 }
 
 std::set<Fact> Expression::facts() const {
   std::set<Fact> facts;
-  for (const Node& n : nodes_)
-    if (n.kind == Kind::fact) facts.insert(n.fact);
+  for (const Comparison& c : comparisons_)
+    for (const Term* t : {&c.left, &c.right})
+      if (t->kind == Term::Kind::fact) facts.insert(t->fact);
   return facts;
 }
 
 std::vector<std::string> Expression::counted() const {
   std::vector<std::string> names;
-  for (const Node& n : nodes_)
-    if (n.kind == Kind::count) names.push_back(n.text);
+  for (const Comparison& c : comparisons_)
+    for (const Term* t : {&c.left, &c.right})
+      if (t->kind == Term::Kind::count) names.push_back(t->text);
   return names;
 }
 

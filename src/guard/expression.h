@@ -24,11 +24,12 @@ using RuleCount = std::function<int64_t(const std::string& rule, double seconds)
 
 class Expression {
  public:
-  /// Error that says what is wrong at which character. Texts of at most 2,000 bytes.
+  /// Error that says what is wrong at which character. Texts of at most 2,000 bytes, which can hold in at
+  /// most 1,024 ways.
   static Expression parse(std::string_view text);
   bool holds(const Facts& facts, const RuleCount& counts) const;
-  /// Why no facts can make it hold; empty where some may. It knows ranges and values of facts, and tries
-  /// every way (at most kWays) in which and, or and not can hold; not what holds between different facts.
+  /// Why no facts can make it hold; empty where some may. It knows ranges and values of facts; not what holds
+  /// between different facts.
   std::string contradiction() const;
   std::set<Fact> facts() const;
   /// Rules that count() names.
@@ -36,33 +37,24 @@ class Expression {
 
  private:
   friend class ExpressionParser;
-  enum class Kind : uint8_t { either, both, negation, compare, number, fact, log, count };
-  enum class Compare : uint8_t { equal, unequal, less, at_most, greater, at_least };
-  struct Node {
-    Kind kind = Kind::number;
-    Compare compare = Compare::equal;
+  struct Term {
+    enum class Kind : uint8_t { number, fact, log, count } kind = Kind::number;
     double number = 0;  ///< the constant; of count, its window
     Fact fact{};
-    std::string text;  ///< of log and count
-    std::vector<size_t> parts;
+    std::string text = {};  ///< of log and count
+    double value(const Facts& facts, const RuleCount& counts) const;
   };
-  double value(size_t node, const Facts& facts, const RuleCount& counts) const;
-  /// What must be so of one fact, in one way in which the expression can hold.
-  struct Claim {
-    bool possible = true;  ///< false: of constants that are not so
-    bool known = false;    ///< whether it says anything of `fact`
-    Fact fact{};
-    Compare compare = Compare::equal;
-    double number = 0;
+  /// A number stands on the right, unless both are numbers.
+  struct Comparison {
+    Term left, right;
+    unsigned accepted = 0;  ///< of the relations of left to right: kLess | kEqual | kGreater
   };
-  using Way = std::vector<Claim>;
-  static constexpr size_t kWays = 1024;
-  /// Every way in which `node` holds, or with `denied` does not; more than kWays: there are too many.
-  std::vector<Way> ways(size_t node, bool denied) const;
-  Claim claim(size_t node, bool denied) const;
-  static std::string contradiction_of(const Way& way);
-  std::vector<Node> nodes_;
-  size_t root_ = 0;
+  static constexpr unsigned kLess = 1, kEqual = 2, kGreater = 4;
+  static bool accepts(unsigned accepted, double left, double right);
+  using Way = std::vector<size_t>;
+  std::string contradiction_of(const Way& way) const;
+  std::vector<Comparison> comparisons_;
+  std::vector<Way> ways_;  ///< it holds where all comparisons of one of them do
 };
 
 /// "90s", "5min", "24h", "50%", "3": the number in seconds, or the share. Error for anything else.

@@ -14,7 +14,6 @@
 namespace ingot::guard {
 namespace {
 
-constexpr double kMany = 1e15;
 /// The names of an enum as texts of a fact.
 template <class Enum>
 constexpr auto texts_of() {
@@ -26,31 +25,31 @@ constexpr auto kJobs = texts_of<JobState>();
 constexpr auto kFailures = texts_of<FailureKind>();
 
 const FactInfo kTable[kFacts] = {
-    {"job", "what the job does", 0, 0, kJobs},
-    {"failure", "why it ended", 0, 0, kFailures},
-    {"exit_code", "of an ended job; -1: killed or unknown", -1, 255, {}},
-    {"silence", "seconds since the last step or sign of progress", 0, kMany, {}},
-    {"silent_steps", "silence over the usual time of a step; 0 while that is unknown", 0, kMany, {}},
-    {"slow_steps", "windows of the run in a row that were slower than the usual band", 0, kMany, {}},
-    {"throughput", "recent speed over the usual one", 0, kMany, {}},
-    {"slowest", "busy time of the slowest rank over the median", 0, kMany, {}},
-    {"slow_windows", "windows of the run in a row with the same rank above 1.15 of the median", 0, kMany, {}},
-    {"dips", "windows in the last hour whose speed fell below half and recovered", 0, kMany, {}},
-    {"data_wait", "share of a step that waits for data", 0, 1, {}},
-    {"spike_steps", "windows of the run in a row with a loss far above its mean", 0, kMany, {}},
-    {"checkpoint_age", "steps since the newest complete one, over those between two", 0, kMany, {}},
-    {"damaged_checkpoints", "newer than the newest complete one", 0, kMany, {}},
-    {"disk_free", "share of the disk of the run", 0, 1, {}},
-    {"mismatches", "ranks whose digests differ from those of most copies", 0, kMany, {}},
-    {"copies", "copies of the same state that were compared", 0, kMany, {}},
-    {"throttled", "nodes with a reduced clock", 0, kMany, {}},
-    {"memory_errors", "uncorrected, of all nodes", 0, kMany, {}},
-    {"link_errors", "in the last 5 minutes, of all nodes", 0, kMany, {}},
-    {"lost_nodes", "nodes that have not answered for 20 s", 0, kMany, {}},
-    {"empty_nodes", "nodes without verified data", 0, kMany, {}},
-    {"nodes", "suspects: nodes that the signs point to", 0, kMany, {}},
-    {"idle_restarts", "restarts in a row that did not go beyond the highest step", 0, kMany, {}},
-    {"clock_jump", "seconds that the wall clock jumped in the last half hour", 0, kMany, {}},
+    {"job", "what the job does", 0, kJobs.size() - 1, 0, kJobs},
+    {"failure", "why it ended", 0, kFailures.size() - 1, 0, kFailures},
+    {"exit_code", "of an ended job; -1: killed or unknown", -1, 255, -1},
+    {"silence", "seconds since the last step or sign of progress"},
+    {"silent_steps", "silence over the usual time of a step; 0 while that is unknown"},
+    {"slow_steps", "windows of the run in a row that were slower than the usual band"},
+    {"throughput", "recent speed over the usual one", 1},
+    {"slowest", "busy time of the slowest rank over the median", 1},
+    {"slow_windows", "windows of the run in a row with the same rank above 1.15 of the median"},
+    {"dips", "windows in the last hour whose speed fell below half and recovered"},
+    {"data_wait", "share of a step that waits for data", 0, 1},
+    {"spike_steps", "windows of the run in a row with a loss far above its mean"},
+    {"checkpoint_age", "steps since the newest complete one, over those between two"},
+    {"damaged_checkpoints", "newer than the newest complete one"},
+    {"disk_free", "share of the disk of the run", 1, 1},
+    {"mismatches", "ranks whose digests differ from those of most copies"},
+    {"copies", "copies of the same state that were compared"},
+    {"throttled", "nodes with a reduced clock"},
+    {"memory_errors", "uncorrected, of all nodes"},
+    {"link_errors", "in the last 5 minutes, of all nodes"},
+    {"lost_nodes", "nodes that have not answered for 20 s"},
+    {"empty_nodes", "nodes without verified data"},
+    {"nodes", "suspects: nodes that the signs point to"},
+    {"idle_restarts", "restarts in a row that did not go beyond the highest step"},
+    {"clock_jump", "seconds that the wall clock jumped in the last half hour"},
 };
 
 char lower(char c) {
@@ -72,19 +71,6 @@ bool matches(std::string_view line, std::string_view pattern) {
   }
 }
 
-double quiet_value(Fact fact) {
-  switch (fact) {
-    case Fact::disk_free:
-    case Fact::throughput:
-    case Fact::slowest:
-      return 1;
-    case Fact::exit_code:
-      return -1;
-    default:
-      return 0;
-  }
-}
-
 }  // namespace
 
 const FactInfo& info_of(Fact fact) {
@@ -97,17 +83,15 @@ std::vector<std::string> fact_names() {
   return names;
 }
 
-bool find_fact(std::string_view name, Fact& fact) {
-  for (size_t i = 0; i < kFacts; ++i)
-    if (name == kTable[i].name) {
-      fact = static_cast<Fact>(i);
-      return true;
-    }
-  return false;
+std::optional<Fact> find_fact(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(kTable), std::end(kTable), [&](const FactInfo& f) { return name == f.name; });
+  if (found == std::end(kTable)) return std::nullopt;
+  return static_cast<Fact>(found - std::begin(kTable));
 }
 
 Facts::Facts() {
-  for (size_t i = 0; i < kFacts; ++i) numbers_[i] = quiet_value(static_cast<Fact>(i));
+  for (size_t i = 0; i < kFacts; ++i) numbers_[i] = kTable[i].quiet;
 }
 
 void Facts::set(Fact fact, double value) {
@@ -115,15 +99,19 @@ void Facts::set(Fact fact, double value) {
   INGOT_CHECK(info.values.empty(), "{} is a text", info.name);
   // What a foreign file says may be anything: it stays in the range that rules were checked against.
   numbers_[static_cast<size_t>(fact)] =
-      std::isnan(value) ? quiet_value(fact) : std::clamp(value, info.least, info.most);
+      std::isnan(value) ? info.quiet : std::clamp(value, info.least, info.most);
 }
 
 void Facts::set(Fact fact, std::string_view value) {
-  const FactInfo& info = info_of(fact);
-  const auto found =
-      std::find_if(info.values.begin(), info.values.end(), [&](const char* v) { return value == v; });
-  INGOT_CHECK(found != info.values.end(), "'{}' is no value of {}", value, info.name);
-  numbers_[static_cast<size_t>(fact)] = static_cast<double>(found - info.values.begin());
+  INGOT_CHECK(set_text(fact, value), "'{}' is no value of {}", value, info_of(fact).name);
+}
+
+bool Facts::set_text(Fact fact, std::string_view value) {
+  const auto values = info_of(fact).values;
+  const auto found = std::find(values.begin(), values.end(), value);
+  if (found == values.end()) return false;
+  numbers_[static_cast<size_t>(fact)] = static_cast<double>(found - values.begin());
+  return true;
 }
 
 std::string Facts::text(Fact fact) const {
@@ -136,11 +124,12 @@ std::string Facts::text(Fact fact) const {
 std::string Facts::json() const {
   nlohmann::ordered_json j = nlohmann::ordered_json::object();
   for (size_t i = 0; i < kFacts; ++i) {
-    if (numbers_[i] == quiet_value(static_cast<Fact>(i))) continue;
-    if (kTable[i].values.empty())
-      j[kTable[i].name] = numbers_[i];
+    const FactInfo& info = kTable[i];
+    if (numbers_[i] == info.quiet) continue;
+    if (info.values.empty())
+      j[info.name] = numbers_[i];
     else
-      j[kTable[i].name] = kTable[i].values[static_cast<size_t>(numbers_[i])];
+      j[info.name] = info.values[static_cast<size_t>(numbers_[i])];
   }
   if (!log_.empty()) j["log"] = log_;
   return j.dump();
@@ -151,21 +140,17 @@ Facts Facts::parse(const std::string& text) {
   const auto j = nlohmann::json::parse(text, nullptr, false);
   if (!j.is_object()) fail("the facts of a journal entry are damaged: {}", text.substr(0, 200));
   for (const auto& [key, value] : j.items()) {
-    Fact fact{};
     if (key == "log" && value.is_array()) {
       for (const auto& line : value)
         if (line.is_string()) facts.add_log(line.get<std::string>());
-    } else if (!find_fact(key, fact)) {
-      fail("the facts of a journal entry name '{}', which is no fact", key);
-    } else if (info_of(fact).values.empty() && value.is_number()) {
-      facts.set(fact, value.get<double>());
-    } else if (value.is_string() &&
-               std::any_of(info_of(fact).values.begin(), info_of(fact).values.end(),
-                           [&](const char* v) { return value.get_ref<const std::string&>() == v; })) {
-      facts.set(fact, std::string_view(value.get_ref<const std::string&>()));
-    } else {
-      fail("the fact '{}' of a journal entry has a value that it cannot have", key);
+      continue;
     }
+    const std::optional<Fact> fact = find_fact(key);
+    if (!fact) fail("the facts of a journal entry name '{}', which is no fact", key);
+    if (info_of(*fact).values.empty() && value.is_number())
+      facts.set(*fact, value.get<double>());
+    else if (!value.is_string() || !facts.set_text(*fact, value.get<std::string>()))
+      fail("the fact '{}' of a journal entry has a value that it cannot have", key);
   }
   return facts;
 }

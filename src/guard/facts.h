@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,23 +36,23 @@ enum class Fact : uint8_t {
   empty_nodes,
   nodes,
   idle_restarts,
-  clock_jump,
+  clock_jump
 };
 inline constexpr size_t kFacts = 25;
 
 struct FactInfo {
   const char* name;
-  const char* doc;                      ///< with the unit
-  double least, most;                   ///< of numbers
-  std::span<const char* const> values;  ///< of texts, all there are; empty: a number
+  const char* doc;                           ///< with the unit
+  double quiet = 0;                          ///< its value where nothing happens
+  double most = 1e15, least = 0;             ///< of texts: positions in `values`
+  std::span<const char* const> values = {};  ///< of texts, all there are; empty: a number
 };
 
 /// Row of a fact; every Fact has one.
 const FactInfo& info_of(Fact fact);
 /// Every name in the order of Fact.
 std::vector<std::string> fact_names();
-/// False where there is no such fact.
-bool find_fact(std::string_view name, Fact& fact);
+std::optional<Fact> find_fact(std::string_view name);
 
 /// The value of every fact. Texts are positions in FactInfo::values.
 class Facts {
@@ -76,6 +77,7 @@ class Facts {
   static constexpr size_t kLogLines = 200;
 
  private:
+  bool set_text(Fact fact, std::string_view value);
   std::array<double, kFacts> numbers_{};
   std::vector<std::string> log_;
 };

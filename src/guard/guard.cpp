@@ -39,46 +39,52 @@ void Guard::go_on(const std::vector<Entry>& entries) {
   const std::optional<Books> kept = store_.books();
   now_ = adaptor_.observe().now;
   books_ = kept ? *kept : Books(ms());
-  past_ = past_of(entries);
   int64_t highest = -1, idle = 0;
+  bool decided = false;
   for (const Entry& e : entries) {
-    entries_ = std::max(entries_, e.number);
     if (e.event == Event::job) {
       requested_ = starts_ = e.value, idle += e.value > 1;
       if (busy()) ++index_;  // the action that started it is done, whether or not that was written
     }
     if (e.event == Event::progress) highest = std::max(highest, e.value), idle = 0;
     if (e.event == Event::finished) finished_ = true;
-    if (e.event == Event::decided || e.event == Event::answered) {
-      plan_ = {e.rule, e.actions, e.event == Event::decided ? e.nodes : plan_.nodes, e.reason,
-               e.event == Event::decided ? e.value : plan_.trouble_step};
-      index_ = 0;
-      decided_entry_ = e.number;
-      acted_since_ = e.time;
-      if (e.situation) matching_ = e.situation->matching_before;
-      matching_.insert(e.rule);
-    }
-    if (e.event == Event::done) {
-      excluded_.insert(e.nodes.begin(), e.nodes.end());
-      index_ = static_cast<size_t>(e.index + 1);
-    }
-    if (index_ >= plan_.actions.size()) plan_ = {}, index_ = 0;
+    apply(e);
+    decided |= e.event == Event::decided;
+    if (e.situation && e.event == Event::decided) matching_ = e.situation->matching_before;
+    if (e.event == Event::decided || e.event == Event::answered) matching_.insert(e.rule);
   }
   if (!entries.empty()) tracker_.resume(starts_, std::max(highest, books_.step()), idle, now_);
   seen_start_ = starts_;
   write({.event = Event::begin, .text = entries.empty() ? "new" : "continues"});
-  const bool decided =
-      std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.event == Event::decided; });
-  if (!decided) {  // new, or killed before its first decision
-    past_.clear();
-    begin({kFirstStart, {Action::restart}, {}, "the guard begins"}, {});
+  if (decided) return;
+  past_.clear();  // new, or killed before its first decision
+  begin({kFirstStart, {Action::restart}, {}, "the guard begins"}, {});
+}
+
+void Guard::apply(const Entry& e) {
+  entries_ = e.number;
+  remember(past_, e);
+  if (e.event == Event::decided) plan_ = {e.rule, e.actions, e.nodes, e.reason, e.value};
+  if (e.event == Event::answered) plan_.rule = e.rule, plan_.actions = e.actions, plan_.nodes = e.nodes;
+  if (e.event == Event::decided || e.event == Event::answered) {
+    index_ = 0;
+    begun_ = stopping_ = killed_ = false;
+    decided_entry_ = e.number;
+    acted_since_ = e.time;
   }
+  if (e.event == Event::done) {
+    excluded_.insert(e.nodes.begin(), e.nodes.end());
+    begun_ = false;
+    index_ = static_cast<size_t>(e.index + 1);
+  }
+  if (index_ >= plan_.actions.size()) plan_ = {}, index_ = 0;
 }
 
 void Guard::write(Entry entry) {
-  entry.number = ++entries_;
+  entry.number = entries_ + 1;
   entry.time = now_;
   store_.append(entry);
+  apply(entry);
   store_.keep(books_);
   if (listener_) listener_(entry);
 }
@@ -150,14 +156,11 @@ void Guard::look(const Observation& seen) {
   }
   std::erase_if(past_, [&](const PastMatch& p) { return p.time < now_ - kRemembered; });
   const Judgement j = decide(options_.rules, s, past_, options_.scope);
-  for (const PastMatch& p : j.noted) {
-    past_.push_back(p);
+  for (const PastMatch& p : j.noted)
     write({.event = Event::noted, .rule = p.rule, .nodes = p.nodes, .situation = s});
-  }
   for (const Decision& d : j.alerts) {
-    past_.push_back({d.rule, now_, d.nodes, false});
     write({.event = Event::alerted, .rule = d.rule, .reason = d.reason, .nodes = d.nodes});
-    adaptor_.alert(fmt::format("{}: {}", d.rule, d.reason));
+    adaptor_.alert(d.text());
   }
   waits_ = j.waits;
   if (j.decision && !(asks() && j.decision->rule == plan_.rule)) {
@@ -173,13 +176,8 @@ void Guard::look(const Observation& seen) {
 
 void Guard::begin(const Decision& decision, const std::optional<Situation>& situation) {
   if (decision.actions[0] != Action::wait) books_.spend(Cause::detection, ms());
-  plan_ = decision;
-  index_ = 0;
-  begun_ = stopping_ = killed_ = false;
-  acted_since_ = now_;
   failing_.clear();
   step_at_decision_ = books_.step();
-  past_.push_back({decision.rule, now_, decision.nodes, true});
   write({.event = Event::decided,
          .rule = decision.rule,
          .reason = decision.reason,
@@ -187,47 +185,36 @@ void Guard::begin(const Decision& decision, const std::optional<Situation>& situ
          .nodes = decision.nodes,
          .value = decision.trouble_step,
          .situation = situation});
-  decided_entry_ = entries_;
 }
 
 void Guard::advance(const Observation& seen) {
   while (busy()) {
     const Action action = plan_.actions[index_];
+    const auto index = static_cast<int64_t>(index_);
     if (!begun_) {
       begun_ = true;
       acted_since_ = now_;
       asked_running_ = action == Action::ask && seen.job == JobState::running;
-      write({.event = Event::act,
-             .rule = plan_.rule,
-             .actions = {action},
-             .index = static_cast<int64_t>(index_)});
+      write({.event = Event::act, .rule = plan_.rule, .actions = {action}, .index = index});
     }
     bool ended = false;
     try {
       ended = act(action, seen);
     } catch (const Error& e) {
-      log::warn("'{}' failed: {}", name_of(action), e.what());
-      if (action == Action::ask || action == Action::alert || action == Action::save_evidence) {
-        ended = action != Action::ask;  // telling must not keep it from acting
-      } else {
-        begin({plan_.rule,
-               {Action::ask},
-               plan_.nodes,
-               fmt::format("'{}' failed: {}", name_of(action), e.what())},
-              {});
+      const std::string trouble = fmt::format("'{}' failed: {}", name_of(action), e.what());
+      log::warn("{}", trouble);
+      if (only_tells(action)) {
+        ended = true;  // telling must not keep it from acting
+      } else if (action != Action::ask) {
+        begin({plan_.rule, {Action::ask}, plan_.nodes, trouble}, {});
         continue;
       }
     }
     if (!ended) return;
-    if (!busy() || !begun_) continue;  // an answer replaced the plan
-    Entry done{
-        .event = Event::done, .rule = plan_.rule, .actions = {action}, .index = static_cast<int64_t>(index_)};
+    if (!begun_) continue;  // an answer replaced the plan
+    Entry done{.event = Event::done, .rule = plan_.rule, .actions = {action}, .index = index};
     if (action == Action::exclude) done.nodes = plan_.nodes;
     if (action == Action::exclude_failing) done.nodes = failing_;
-    excluded_.insert(done.nodes.begin(), done.nodes.end());
-    if (!past_.empty()) past_.back().excluded += static_cast<int64_t>(done.nodes.size());
-    begun_ = false;
-    if (++index_ == plan_.actions.size()) plan_ = {}, index_ = 0;
     write(std::move(done));
     if (starts_job(action)) return;  // what is seen is of the start before
   }
@@ -240,7 +227,7 @@ bool Guard::act(Action action, const Observation& seen) {
     case Action::exclude_failing:
       return true;
     case Action::alert:
-      adaptor_.alert(fmt::format("{}: {}", plan_.rule, plan_.reason));
+      adaptor_.alert(plan_.text());
       return true;
     case Action::save_evidence:
       adaptor_.save_evidence(decided_entry_);
@@ -320,19 +307,14 @@ bool Guard::start_job(Action action, const Observation& seen) {
 }
 
 bool Guard::ask_person(const Observation& seen) {
-  adaptor_.ask(decided_entry_, fmt::format("{}: {}", plan_.rule, plan_.reason));
+  adaptor_.ask(decided_entry_, plan_.text());
   const auto answer = adaptor_.answer(decided_entry_);
   if (!answer) return false;
   std::vector<Action> actions = *answer;
-  const bool starts = std::any_of(actions.begin(), actions.end(), starts_job);
-  if (starts && std::find(actions.begin(), actions.end(), Action::stop) == actions.end())
-    actions.insert(actions.begin(), Action::stop);
+  if (any_starts(actions) && !contains(actions, Action::stop)) actions.insert(actions.begin(), Action::stop);
   if (actions.empty()) actions = {Action::wait};
-  plan_.actions = std::move(actions);
-  index_ = 0;
-  begun_ = stopping_ = killed_ = false;
   if (seen.job != JobState::running) books_.spend(Cause::person, ms());
-  write({.event = Event::answered, .rule = plan_.rule, .actions = plan_.actions, .nodes = plan_.nodes});
+  write({.event = Event::answered, .rule = plan_.rule, .actions = std::move(actions), .nodes = plan_.nodes});
   return true;
 }
 

@@ -43,7 +43,10 @@ class Guard {
 
  private:
   void go_on(const std::vector<Entry>& entries);
+  /// Puts an entry into the journal, and applies it.
   void write(Entry entry);
+  /// Changes plan and past to what an entry says, of this guard or of one before it.
+  void apply(const Entry& entry);
   void look(const Observation& seen);
   void book(const Observation& seen);
   /// `situation`: none where the guard itself decides, without rules.
@@ -68,7 +71,7 @@ class Guard {
   Decision plan_;  // actions empty: none
   size_t index_ = 0;
   bool begun_ = false;         // the action at index_ has an entry
-  int64_t decided_entry_ = 0;  // number of the decision's entry
+  int64_t decided_entry_ = 0;  // number of the entry that made plan_
   double acted_since_ = 0, now_ = 0;
   double killed_at_ = 0;
   bool stopping_ = false, killed_ = false, waits_ = false, asked_running_ = false;

@@ -12,21 +12,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json actions_json(const std::vector<Action>& actions) {
+template <class Enums, class Name>
+Json names_json(const Enums& values, const Name& name) {
   Json j = Json::array();
-  for (const Action a : actions) j.push_back(name_of(a));
+  for (const auto value : values) j.push_back(name(value));
   return j;
 }
 
-template <class Strings>
-Json strings_json(const Strings& strings) {
-  Json j = Json::array();
-  for (const std::string& s : strings) j.push_back(s);
-  return j;
-}
-
-std::string text_of_json(const Json& j) {
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace);
+Fact fact_from(const std::string& name) {
+  const std::optional<Fact> fact = find_fact(name);
+  if (!fact) fail("it names '{}', which is no fact", name);
+  return *fact;
 }
 
 }  // namespace
@@ -34,54 +30,45 @@ std::string text_of_json(const Json& j) {
 std::string Entry::json() const {
   Json j{{"n", number}, {"time", time}, {"event", name_of(event)}};
   if (!rule.empty()) j["rule"] = rule;
-  if (!actions.empty()) j["actions"] = actions_json(actions);
-  if (!nodes.empty()) j["nodes"] = strings_json(nodes);
+  if (!actions.empty()) j["actions"] = names_json(actions, name_of<Action>);
+  if (!nodes.empty()) j["nodes"] = nodes;
   if (index >= 0) j["index"] = index;
   if (value != 0) j["value"] = value;
   if (!reason.empty()) j["reason"] = reason;
   if (!text.empty()) j["text"] = text;
   if (situation) {
     j["facts"] = Json::parse(situation->facts.json());
-    j["matching"] = strings_json(situation->matching_before);
-    if (!situation->ranks.empty()) j["ranks"] = strings_json(situation->ranks);
+    j["matching"] = situation->matching_before;
+    if (!situation->ranks.empty()) j["ranks"] = situation->ranks;
     j["suspects"] = Json::object();
-    for (const auto& [node, signs] : situation->suspects) {
-      Json& facts = j["suspects"][node] = Json::array();
-      for (const Fact f : signs) facts.push_back(info_of(f).name);
-    }
+    for (const auto& [node, signs] : situation->suspects)
+      j["suspects"][node] = names_json(signs, [](Fact f) { return info_of(f).name; });
   }
-  return text_of_json(j);
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Entry Entry::parse(std::string_view line) {
   try {
     const Json j = Json::parse(line);
-    Entry e;
-    e.number = j.at("n").get<int64_t>();
-    e.time = j.at("time").get<double>();
+    Entry e{.number = j.at("n").get<int64_t>(),
+            .time = j.at("time").get<double>(),
+            .event = enum_from<Event>(j.at("event").get<std::string>(), "event"),
+            .rule = j.value("rule", ""),
+            .reason = j.value("reason", ""),
+            .text = j.value("text", ""),
+            .nodes = j.value("nodes", std::vector<std::string>()),
+            .index = j.value("index", int64_t{-1}),
+            .value = j.value("value", int64_t{0})};
     if (!std::isfinite(e.time)) fail("its time is not finite");
-    e.event = enum_from<Event>(j.at("event").get<std::string>(), "event");
-    e.rule = j.value("rule", "");
-    for (const auto& a : j.value("actions", Json::array()))
-      e.actions.push_back(enum_from<Action>(a.get<std::string>(), "action"));
-    e.nodes = j.value("nodes", std::vector<std::string>());
-    e.index = j.value("index", int64_t{-1});
-    e.value = j.value("value", int64_t{0});
-    e.reason = j.value("reason", "");
-    e.text = j.value("text", "");
+    for (const auto& a : j.value("actions", std::vector<std::string>()))
+      e.actions.push_back(enum_from<Action>(a, "action"));
     if (!j.contains("facts")) return e;
-    Situation s;
-    s.now = e.time;
-    s.facts = Facts::parse(j.at("facts").dump());
-    for (const auto& name : j.at("matching")) s.matching_before.insert(name.get<std::string>());
-    s.ranks = j.value("ranks", std::set<std::string>());
-    for (const auto& [node, signs] : j.at("suspects").items())
-      for (const auto& name : signs) {
-        Fact fact{};
-        if (!find_fact(name.get<std::string>(), fact)) fail("it names '{}', which is no fact", name.dump());
-        s.suspects[node].insert(fact);
-      }
-    e.situation = std::move(s);
+    e.situation = Situation{.now = e.time,
+                            .facts = Facts::parse(j.at("facts").dump()),
+                            .matching_before = j.at("matching").get<std::set<std::string>>(),
+                            .ranks = j.value("ranks", std::set<std::string>())};
+    for (const auto& [node, signs] : j.at("suspects").get<std::map<std::string, std::vector<std::string>>>())
+      for (const std::string& name : signs) e.situation->suspects[node].insert(fact_from(name));
     return e;
   } catch (const nlohmann::json::exception& e) {
     fail("a journal entry is damaged: {}", e.what());
@@ -128,15 +115,10 @@ std::optional<Books> FileStore::books() {
   return Books::parse(fs_.read(path));
 }
 
-std::vector<PastMatch> past_of(const std::vector<Entry>& entries) {
-  std::vector<PastMatch> past;
-  for (const Entry& e : entries) {
-    if (e.event == Event::noted || e.event == Event::alerted)
-      past.push_back({e.rule, e.time, e.nodes, false});
-    if (e.event == Event::decided) past.push_back({e.rule, e.time, e.nodes, true});
-    if (e.event == Event::done && !past.empty()) past.back().excluded += static_cast<int64_t>(e.nodes.size());
-  }
-  return past;
+void remember(std::vector<PastMatch>& past, const Entry& e) {
+  if (e.event == Event::noted || e.event == Event::alerted || e.event == Event::decided)
+    past.push_back({e.rule, e.time, e.nodes, e.event == Event::decided});
+  if (e.event == Event::done && !past.empty()) past.back().excluded += static_cast<int64_t>(e.nodes.size());
 }
 
 }  // namespace ingot::guard

@@ -71,7 +71,7 @@ class FileStore final : public Store {
   bool whole_ = false;  ///< this wrote the journal's last line
 };
 
-/// What the entries of a journal say of the past: matches, for decide().
-std::vector<PastMatch> past_of(const std::vector<Entry>& entries);
+/// Adds to the past what an entry says of it, for decide(). Entries come in their order.
+void remember(std::vector<PastMatch>& past, const Entry& entry);
 
 }  // namespace ingot::guard

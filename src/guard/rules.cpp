@@ -10,22 +10,15 @@
 namespace ingot::guard {
 namespace {
 
-bool any_starts(const std::vector<Action>& actions) {
-  return std::any_of(actions.begin(), actions.end(), starts_job);
-}
-
 /// What is wrong with the order of actions; empty: nothing.
 std::string order_problem(const std::vector<Action>& actions) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    const auto before = [&](Action a) {
-      return std::find(actions.begin(), actions.begin() + static_cast<std::ptrdiff_t>(i), a) !=
-             actions.begin() + static_cast<std::ptrdiff_t>(i);
-    };
-    if (actions[i] == Action::wait && actions.size() > 1) return "'wait' stands alone";
-    if (actions[i] == Action::exclude_failing && !before(Action::burn_in))
-      return "'exclude_failing' needs 'burn_in' before it";
-    if ((starts_job(actions[i]) || actions[i] == Action::ask) && i + 1 < actions.size())
-      return fmt::format("'{}' comes last", name_of(actions[i]));
+  bool tested = false;
+  for (const Action& a : actions) {
+    if (a == Action::wait && actions.size() > 1) return "'wait' stands alone";
+    if (a == Action::exclude_failing && !tested) return "'exclude_failing' needs 'burn_in' before it";
+    if ((starts_job(a) || a == Action::ask) && &a != &actions.back())
+      return fmt::format("'{}' comes last", name_of(a));
+    tested |= a == Action::burn_in;
   }
   return "";
 }
@@ -66,8 +59,7 @@ void check_rule(const RuleConfig& r, const std::string& field, ConfigErrors& err
   if (!r.limit.empty()) tried("limit", [&] { parse_times(r.limit); });
   if (r.limit.empty() && any_starts(r.act))
     errors.add(field, "rule '{}' starts the job and has no limit: limit = \"3 in 24h\"", r.name);
-  if (r.sure == Sureness::unknown && r.limit.empty() &&
-      std::find(r.act.begin(), r.act.end(), Action::ask) == r.act.end())
+  if (r.sure == Sureness::unknown && r.limit.empty() && !contains(r.act, Action::ask))
     errors.add(field, "rule '{}' has an unknown cause: its actions end with ask, or it has a limit", r.name);
   if (r.limit.empty() && !r.then.empty()) errors.add(field, "rule '{}': 'then' needs a limit", r.name);
   if (any_starts(r.then))
@@ -75,6 +67,20 @@ void check_rule(const RuleConfig& r, const std::string& field, ConfigErrors& err
 }
 
 }  // namespace
+
+bool any_starts(const std::vector<Action>& actions) {
+  return std::any_of(actions.begin(), actions.end(), starts_job);
+}
+
+bool contains(const std::vector<Action>& actions, Action action) {
+  return std::find(actions.begin(), actions.end(), action) != actions.end();
+}
+
+std::string list_of(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action a : actions) text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(a));
+  return text;
+}
 
 Times parse_times(std::string_view text) {
   Times times;
@@ -101,9 +107,7 @@ void RuleFile::validate(ConfigErrors& errors) const {
     const std::string field = fmt::format("rules.{}", i);
     check_rule(rules[i], field, errors);
     if (!names.insert(rules[i].name).second) errors.add(field, "two rules are called '{}'", rules[i].name);
-    const bool passes_on = std::all_of(rules[i].act.begin(), rules[i].act.end(), [](Action a) {
-      return a == Action::alert || a == Action::save_evidence;
-    });
+    const bool passes_on = std::all_of(rules[i].act.begin(), rules[i].act.end(), only_tells);
     for (const RuleConfig* before : deciding)
       if (covers(before->when, rules[i].when)) {
         errors.add(field, "rule '{}' is never asked: '{}' before it decides whenever it holds", rules[i].name,

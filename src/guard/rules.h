@@ -32,6 +32,14 @@ constexpr auto enum_names(Action) {
 constexpr bool starts_job(Action a) {
   return a == Action::restart || a == Action::rewind || a == Action::skip || a == Action::shrink;
 }
+/// Whether it changes nothing of the job.
+constexpr bool only_tells(Action a) {
+  return a == Action::alert || a == Action::save_evidence;
+}
+bool any_starts(const std::vector<Action>& actions);
+bool contains(const std::vector<Action>& actions, Action action);
+/// "stop, restart"
+std::string list_of(const std::vector<Action>& actions);
 
 enum class Sureness : uint8_t {
   certain,   ///< acts at once
