@@ -1,11 +1,13 @@
 // A scenario of the simulated cluster: machines, a job, faults planned and random. A TOML file, or made by
 // the suite that tests the shipped rules.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
+#include "guard/observation.h"
 
 namespace ingot::guard {
 
@@ -39,24 +41,88 @@ enum class FaultKind : uint8_t {
   no_checkpoint,       ///< saves never complete
   guard_killed         ///< the guard itself
 };
-constexpr auto enum_names(FaultKind) {
-  return names_in_order<FaultKind>(
-      "kill", "node_lost", "hang", "flap", "nic", "network_switch", "memory_error", "corrupt_once",
-      "corrupt_often", "slow", "drift", "throttle", "slow_storage", "disk_full", "storage_gone",
-      "damaged_checkpoint", "configuration", "bug", "bad_batch", "not_finite", "empty_node", "out_of_memory",
-      "preempted", "dips", "slow_transport", "clock_jump", "no_checkpoint", "guard_killed");
-}
+
+/// What a job does.
+enum class Phase : uint8_t { none, waiting, starting, loading, training, ended };
+
+/// How a fault ends a job.
+struct JobEnd {
+  FailureKind kind = FailureKind::none;  ///< none: it does not
+  const char* line = "";                 ///< the job's last words; {} is the node
+  Phase since = Phase::starting;         ///< it strikes from there on
+  bool once = false;                     ///< it is over then
+  int exit_code = 1;
+};
 
 struct FaultInfo {
-  FaultKind kind;
-  const char* rule;                      ///< of recipes/guard-rules.toml that is right; empty: none is needed
-  bool of_node = false;                  ///< so that leaving the node out mends it
+  const char* name;
+  const char* rule;      ///< of recipes/guard-rules.toml that is right; empty: none is needed
+  bool of_node = false;  ///< so that leaving the node out mends it
+  JobEnd end = {};
+  double speed = 1;                      ///< of the job while it trains; 0: it stalls
   double least_seconds = 0, spread = 0;  ///< of one that passes by itself
-  /// How long it lasts, for `uniform` from 0 to 1; 0: it does not pass.
-  double lasts_seconds(double uniform) const { return least_seconds + spread * uniform; }
 };
-/// Row of a fault; every FaultKind has one.
-const FaultInfo& info_of(FaultKind kind);
+
+/// In the order of FaultKind.
+constexpr auto fault_table() {
+  using enum FailureKind;
+  return std::to_array<FaultInfo>(
+      {{"kill", "rank lost", false, {lost, "rank 3 ended without a word", Phase::starting, true}},
+       {"node_lost", "node lost", true, {lost, "the connection to {} is gone"}},
+       {"hang", "hang", true, {}, 0},
+       {"flap", "link flap", false, {}, 0, 70, 120},
+       {"nic", "completion queue error", true, {lost, "completion queue error (CQE status 12) at {}"}},
+       {"network_switch", "network switch", false, {}, 0, 2400},
+       {"memory_error",
+        "memory error",
+        true,
+        {unknown, "uncorrectable ECC error at {}", Phase::starting, false, -1}},
+       {"corrupt_once", "silent corruption"},
+       {"corrupt_often", "silent corruption", true},
+       {"slow", "straggler", true, {}, 2.0 / 3},
+       {"drift", "straggler", true},
+       {"throttle", "throttled", true, {}, 0.75},
+       {"slow_storage", "data wait", false, {}, 0.5, 2700},
+       {"disk_full",
+        "storage full",
+        false,
+        {storage, "3 checkpoints in a row were not written: no space left", Phase::training}},
+       {"storage_gone", "storage failure", false, {storage, "cannot read: stale file handle"}},
+       {"damaged_checkpoint",
+        "rank lost",
+        false,
+        {lost, "rank 5 ended without a word", Phase::training, true}},
+       {"configuration", "configuration", false, {config, "the recipe has 1 error"}},
+       {"bug", "bug", false, {bug, "internal error", Phase::training, false, 3}},
+       {"bad_batch",
+        "divergence",
+        false,
+        {diverged, "the loss has been far above its mean", Phase::training}},
+       {"not_finite", "not finite", false, {not_finite, "the loss is nan", Phase::training, true}},
+       {"empty_node", "node without data", true, {storage, "no such file: shard-00012", Phase::loading}},
+       {"out_of_memory", "out of memory", false, {memory, "out of memory", Phase::training, true, -1}},
+       {"preempted",
+        "preempted",
+        false,
+        {signal, "interrupted, saved", Phase::starting, false, 130},
+        1,
+        1200},
+       {"dips", "dips", false, {}, 1, 10'800},
+       {"slow_transport", "slow transport", false, {}, 0.6, 10'800},
+       {"clock_jump", "clock jump"},
+       {"no_checkpoint", "checkpoint too old"},
+       {"guard_killed", ""}});
+}
+inline constexpr auto kFaults = fault_table();
+
+constexpr auto enum_names(FaultKind) {
+  std::array<EnumName<FaultKind>, kFaults.size()> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = {static_cast<FaultKind>(i), kFaults[i].name};
+  return names;
+}
+constexpr const FaultInfo& info_of(FaultKind kind) {
+  return kFaults[static_cast<size_t>(kind)];
+}
 
 struct PlannedFault {
   FaultKind kind = FaultKind::kill;

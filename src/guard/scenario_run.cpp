@@ -2,7 +2,6 @@
 #include "guard/scenario_run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -130,13 +129,6 @@ void SuiteResult::add(const Outcome& o, bool single) {
   if (!progressed && single)
     problems.push_back(fmt::format("{}: trained {:.0f} of {:.0f} s", o.scenario.name, o.trained_seconds,
                                    o.scenario.hours * 3600));
-}
-
-double renewal_goodput(double mean, double every, double pause, double detect, double start) {
-  const double rate = 1 / mean;
-  // A start succeeds when no fault comes meanwhile; each that fails costs its time and another detection.
-  const double restart = detect + std::expm1(rate * start) * (mean + detect);
-  return every / (std::expm1(rate * (every + pause)) * (mean + restart));
 }
 
 }  // namespace ingot::guard

@@ -41,8 +41,4 @@ struct SuiteResult {
   void add(const Outcome& outcome, bool single);
 };
 
-/// The share of time that is kept, by renewal theory: faults that end the job come with a rate while it
-/// starts or trains, are found after `detect`, and cost a start.
-double renewal_goodput(double mean_between, double every, double pause, double detect, double start);
-
 }  // namespace ingot::guard

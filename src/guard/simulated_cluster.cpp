@@ -74,9 +74,10 @@ void SimulatedCluster::begin_due_faults() {
 void SimulatedCluster::begin_fault(const PlannedFault& planned) {
   ActiveFault f{.kind = planned.kind, .at_ms = now_};
   if (!placed_.empty()) f.node = placed_[static_cast<size_t>(planned.node) % placed_.size()];
+  const FaultInfo& info = info_of(f.kind);
   const double u = static_cast<double>(random_.bits(drawn_++)) * 0x1p-32;
-  if (const double lasts = info_of(f.kind).lasts_seconds(u); lasts > 0) f.until_ms = now_ + in_ms(lasts);
-  if (info_of(f.kind).of_node) f.until_ms = now_ + in_ms(s_.mend_minutes * 60);
+  if (info.least_seconds > 0) f.until_ms = now_ + in_ms(info.least_seconds + info.spread * u);
+  if (info.of_node) f.until_ms = now_ + in_ms(s_.mend_minutes * 60);
   f.step = step_of(work_) + 3;
   if (f.kind == FaultKind::clock_jump) wall_offset_ += 3600, f.over = true, f.shown_ms = now_;
   if (f.kind == FaultKind::guard_killed) ++guard_kills_, f.over = true;
@@ -91,36 +92,29 @@ bool SimulatedCluster::take_guard_kill() {
   return true;
 }
 
-bool SimulatedCluster::in_use(const std::string& name) const {
-  return index_.contains(name);
-}
-
 bool SimulatedCluster::active(FaultKind kind) const {
   return std::any_of(open_.begin(), open_.end(), [&](size_t i) { return faults_[i].kind == kind; });
 }
 
 double SimulatedCluster::speed() const {
-  using enum FaultKind;
-  double v = 1;
+  double slowest = 1;
   for (const size_t i : open_) {
     const ActiveFault& f = faults_[i];
+    const FaultInfo& info = info_of(f.kind);
     const double minutes = static_cast<double>(now_ - f.at_ms) / static_cast<double>(kMinute);
-    if (info_of(f.kind).of_node && !in_use(f.node)) continue;
-    if (f.kind == slow) v = std::min(v, 2.0 / 3);
-    if (f.kind == drift) v = std::min(v, 1 / (1 + 0.01 * minutes));
-    if (f.kind == throttle) v = std::min(v, 0.75);
-    if (f.kind == slow_storage) v = std::min(v, 0.5);
-    if (f.kind == slow_transport) v = std::min(v, 0.6);
-    if (f.kind == dips && std::fmod(minutes, 10) < 1.5) v = std::min(v, 0.3);
+    if (info.speed == 0 || (info.of_node && !in_use(f.node))) continue;
+    const double speed = f.kind == FaultKind::drift ? 1 / (1 + 0.01 * minutes)
+                         : f.kind == FaultKind::dips && std::fmod(minutes, 10) < 1.5 ? 0.3
+                                                                                     : info.speed;
+    slowest = std::min(slowest, speed);
   }
-  return v;
+  return slowest;
 }
 
 bool SimulatedCluster::stalls() const {
-  using enum FaultKind;
   return std::any_of(open_.begin(), open_.end(), [&](size_t i) {
-    const ActiveFault& f = faults_[i];
-    return (f.kind == hang && in_use(f.node)) || f.kind == flap || f.kind == network_switch;
+    const FaultInfo& info = info_of(faults_[i].kind);
+    return info.speed == 0 && (!info.of_node || in_use(faults_[i].node));
   });
 }
 
@@ -190,7 +184,7 @@ void SimulatedCluster::try_to_place() {
 void SimulatedCluster::start(const StartRequest& request) {
   if (request.number <= requested_) return;
   requested_ = request.number;
-  if (phase_ == Phase::starting || phase_ == Phase::loading || phase_ == Phase::training) {
+  if (alive()) {
     violations_.push_back(fmt::format("{} s: a second job was started", now_ / kSecond));
     return;
   }
@@ -225,7 +219,7 @@ void SimulatedCluster::start(const StartRequest& request) {
 }
 
 void SimulatedCluster::stop(bool at_once) {
-  if (phase_ == Phase::none || phase_ == Phase::ended || phase_ == Phase::waiting) return;
+  if (!alive()) return;
   stop_asked_ = true;
   if (stalls() && !at_once) return;
   if (!at_once && phase_ == Phase::training && !saves_fail()) saved_.push_back({work_});
@@ -283,70 +277,30 @@ void SimulatedCluster::end_job(FailureKind kind, const std::string& node, int ex
   since_save_ = in_pause_ = 0;
 }
 
-NodeReport& SimulatedCluster::node(const std::string& name) {
-  return seen_.nodes[index_.at(name)];
-}
-
 /// What a fault does to a job that is alive.
-void SimulatedCluster::show_running(ActiveFault& f) {
+void SimulatedCluster::strike(ActiveFault& f) {
   using enum FaultKind;
+  const FaultInfo& info = info_of(f.kind);
   const bool trains = phase_ == Phase::training;
-  const auto ends = [&](FailureKind kind, int code, const std::string& line, bool once) {
-    if (f.shown_ms < 0) f.shown_ms = now_;
-    ++f.strikes;
-    f.over = once;
-    end_job(kind, info_of(f.kind).of_node || f.kind == kill ? f.node : "", code, line);
-  };
-  const auto at_step = [&] { return trains && step_of(work_) >= f.step; };
-  switch (f.kind) {
-    case kill:
-      return ends(FailureKind::lost, 1, "rank 3 ended without a word", true);
-    case node_lost:
-      return ends(FailureKind::lost, 1, "the connection to " + f.node + " is gone", false);
-    case nic:
-      return ends(FailureKind::lost, 1, "completion queue error (CQE status 12) at " + f.node, false);
-    case memory_error:
-      return ends(FailureKind::unknown, -1, "uncorrectable ECC error at " + f.node, false);
-    case damaged_checkpoint:
-      if (!trains) return;
-      if (saved_.size() > 1) saved_.back().damaged = true;
-      return ends(FailureKind::lost, 1, "rank 5 ended without a word", true);
-    case configuration:
-      return ends(FailureKind::config, 1, "the recipe has 1 error", false);
-    case storage_gone:
-      return ends(FailureKind::storage, 1, "cannot read: stale file handle", false);
-    case empty_node:
-      if (phase_ == Phase::starting) return;
-      return ends(FailureKind::storage, 1, "no such file: shard-00012", false);
-    case out_of_memory:
-      if (!trains) return;
-      return ends(FailureKind::memory, -1, "out of memory", true);
-    case preempted:
-      if (f.strikes > 0) return;
-      if (trains && !saves_fail()) saved_.push_back({work_});
-      return ends(FailureKind::signal, 130, "interrupted, saved", false);
-    case bug:
-      if (at_step()) ends(FailureKind::bug, 3, "internal error", false);
-      return;
-    case bad_batch:
-      if (!at_step()) return;
-      ends(FailureKind::diverged, 1, "the loss has been far above its mean", false);
-      seen_.failure->trouble_step = std::max<int64_t>(1, f.step - 3);
-      return;
-    case not_finite:
-      if (trains) ends(FailureKind::not_finite, 1, "the loss is nan", true);
-      return;
-    case flap:  // others wait long enough for a decision
-      if (f.shown_ms < 0 && stalled_since_ >= 0 && now_ - stalled_since_ >= 35 * kSecond) f.shown_ms = now_;
-      return;
-    case disk_full:
-      if (f.shown_ms < 0) f.shown_ms = now_;
-      if (trains && now_ - f.at_ms > 3 * (every_ + pause_) + kMinute)
-        ends(FailureKind::storage, 1, "3 checkpoints in a row were not written: no space left", false);
-      return;
-    default:
-      if ((trains || f.kind == network_switch) && f.shown_ms < 0) f.shown_ms = now_;
+  bool ends = info.end.kind != FailureKind::none && phase_ >= info.end.since;
+  bool shows = ends || f.kind == network_switch || f.kind == disk_full;
+  if (f.kind == flap) {  // others wait long enough for a decision
+    shows = stalled_since_ >= 0 && now_ - stalled_since_ >= 35 * kSecond;
+  } else if (info.end.kind == FailureKind::none) {
+    shows |= trains;
   }
+  if (f.kind == bug || f.kind == bad_batch) ends &= step_of(work_) >= f.step, shows = ends;
+  if (f.kind == preempted) ends &= f.strikes == 0;
+  if (f.kind == disk_full) ends &= now_ - f.at_ms > 3 * (every_ + pause_) + kMinute;
+  if (shows && f.shown_ms < 0) f.shown_ms = now_;
+  if (!ends) return;
+  if (f.kind == damaged_checkpoint && saved_.size() > 1) saved_.back().damaged = true;
+  if (f.kind == preempted && trains && !saves_fail()) saved_.push_back({work_});
+  ++f.strikes;
+  f.over = info.end.once;
+  end_job(info.end.kind, info.of_node || f.kind == kill ? f.node : "", info.end.exit_code,
+          fmt::format(fmt::runtime(info.end.line), f.node));
+  if (f.kind == bad_batch) seen_.failure->trouble_step = std::max<int64_t>(1, f.step - 3);
 }
 
 void SimulatedCluster::strike() {
@@ -359,8 +313,7 @@ void SimulatedCluster::strike() {
       f.over = true;
       continue;
     }
-    const bool alive = phase_ == Phase::starting || phase_ == Phase::loading || phase_ == Phase::training;
-    if (alive) show_running(f);
+    if (alive()) strike(f);
   }
   if (phase_ == Phase::training && stalls()) {
     if (stalled_since_ < 0) stalled_since_ = now_;
@@ -422,8 +375,8 @@ void SimulatedCluster::show(ActiveFault& f) {
     lines_.push_back("messages go through host memory, not the fast link");
   if (f.kind == bad_batch && trains && step_of(work_) >= f.step - 2) seen_.spike = true;
   if (!used) return;
-  NodeReport& n = node(f.node);
   touched_.push_back(index_.at(f.node));
+  NodeReport& n = seen_.nodes[touched_.back()];
   if (f.kind == node_lost) n.age = static_cast<double>(for_ms) / 1000;
   if (f.kind == hang && trains) n.late = true;
   if (f.kind == flap || f.kind == nic) n.link_errors = 3;
@@ -459,11 +412,7 @@ const Observation& SimulatedCluster::observe() {
   seen_.copies = 4;
   for (const size_t i : touched_) {
     NodeReport& n = seen_.nodes[i];
-    n.age = 1;
-    n.throttled = n.memory_errors = n.link_errors = 0;
-    n.late = false;
-    n.has_data = true;
-    n.busy = std::min(n.busy, s_.step_seconds * 0.82);
+    n = {.name = std::move(n.name), .age = 1, .busy = std::min(n.busy, s_.step_seconds * 0.82)};
   }
   touched_.clear();
   seen_.damaged_checkpoints = saved_.back().damaged ? 1 : 0;

@@ -35,8 +35,8 @@ class SimulatedCluster final : public Adaptor {
   void burn_in(const std::vector<std::string>& nodes) override;
   std::optional<std::vector<std::string>> burned_in() override;
   std::vector<int64_t> checkpoints() override;
-  void save_evidence(int64_t) override { ++evidence_; }
-  void alert(const std::string&) override { ++alerts_; }
+  void save_evidence(int64_t) override {}
+  void alert(const std::string&) override {}
   void ask(int64_t entry, const std::string&) override;
   std::optional<std::vector<Action>> answer(int64_t entry) override;
 
@@ -59,22 +59,21 @@ class SimulatedCluster final : public Adaptor {
   bool take_guard_kill();
 
  private:
-  enum class Phase { none, waiting, starting, loading, training, ended };
   struct Restore {
     int64_t work = 0;
     bool damaged = false;
   };
-  NodeReport& node(const std::string& name);
-  bool in_use(const std::string& name) const;
+  bool in_use(const std::string& name) const { return index_.contains(name); }
+  bool alive() const { return phase_ >= Phase::starting && phase_ <= Phase::training; }
   void begin_fault(const PlannedFault& fault);
   void begin_due_faults();
   void plan_random();
   void strike();
+  void strike(ActiveFault& fault);
   void end_job(FailureKind kind, const std::string& node, int exit_code, const std::string& line);
   void train(int64_t ms);
   void try_to_place();
   void show(ActiveFault& fault);
-  void show_running(ActiveFault& fault);
   double speed() const;
   bool stalls() const;
   bool saves_fail() const;
@@ -110,7 +109,7 @@ class SimulatedCluster final : public Adaptor {
   std::vector<std::string> burning_;
   std::map<int64_t, int64_t> asked_;  // entry -> when
   bool stop_asked_ = false;
-  int64_t evidence_ = 0, alerts_ = 0, questions_ = 0, guard_kills_ = 0;
+  int64_t questions_ = 0, guard_kills_ = 0;
   std::vector<std::string> violations_;
 };
 
