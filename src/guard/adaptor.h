@@ -11,10 +11,6 @@
 
 namespace ingot::guard {
 
-/// What a start says that is asked for fewer nodes and cannot.
-inline constexpr const char* kNoFewer =
-    "a start on fewer nodes was asked for: change the job's command or options, then answer restart";
-
 struct StartRequest {
   int64_t number = 1;                 ///< of the start, from 1; a second request of one number does nothing
   std::vector<std::string> excluded;  ///< nodes to leave out, in order

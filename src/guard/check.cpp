@@ -1,12 +1,10 @@
 // See check.h.
 #include "guard/check.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
 
+#include "base/command.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "guard/command_templates.h"
@@ -52,18 +50,6 @@ std::string describe(const std::vector<Rule>& rules, const Scope* scope) {
   return text;
 }
 
-bool can_start(const std::string& program) {
-  if (program.find('/') != program.npos) return ::access(program.c_str(), X_OK) == 0;
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "" : path;
-  while (!program.empty() && !rest.empty()) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    if (::access(fmt::format("{}/{}", rest.substr(0, end), program).c_str(), X_OK) == 0) return true;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return false;
-}
-
 std::vector<std::string> defects(const JobFile& job) {
   std::vector<std::string> found;
   const auto need = [&](const char* key, const std::vector<std::string>& words) {
@@ -76,9 +62,9 @@ std::vector<std::string> defects(const JobFile& job) {
     return found;
   }
   const auto t = load_config<CommandTemplates>(job.cluster);
-  if (!job.options.empty() && !t.takes_options())
+  if (!job.options.empty() && std::find(t.start.begin(), t.start.end(), "{options}") == t.start.end())
     found.push_back(fmt::format("options: 'start' of '{}' has no word {{options}}", job.cluster));
-  for (const auto& [key, words] : t.commands()) need(key, *words);
+  for (const CommandTemplates::Command& c : t.commands()) need(c.key, t.*c.words);
   return found;
 }
 

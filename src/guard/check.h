@@ -16,9 +16,6 @@ std::string describe(const std::vector<Rule>& rules, const Scope* scope);
 /// What is wrong with a job whose file could be read, a sentence each: programs that cannot be started.
 std::vector<std::string> defects(const JobFile& job);
 
-/// Whether it is a program: a path that may be executed, or a name that PATH has.
-bool can_start(const std::string& program);
-
 /// What the file at `path`, of a job or of rules, describes. Error with every defect.
 std::string check_file(const std::string& path);
 

@@ -2,8 +2,7 @@
 // is killed at its limit, one that fails or says a word that the templates do not have has not answered, and
 // a job that is said to have ended while its ranks still write has not. Each is told once until it answers
 // again. A start leaves its intention behind before its command runs, so that a guard which was killed
-// meanwhile looks for the job by its name; the script itself runs once for each start, however often it is
-// submitted, and records its exit code.
+// meanwhile looks for the job by its name.
 #pragma once
 #include <map>
 #include <memory>
@@ -12,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "guard/command.h"
+#include "base/command.h"
 #include "guard/command_templates.h"
 #include "guard/folder_adaptor.h"
 
@@ -23,34 +22,33 @@ class CommandAdaptor final : public FolderAdaptor {
   /// `options` are words for {options}. `begin_seconds`: what the guard's clock shows now.
   CommandAdaptor(const std::string& run_folder, Words command, CommandTemplates templates, Words options,
                  double begin_seconds);
-  const Observation& observe() override;
-  void start(const StartRequest& request) override;
   void stop(bool at_once) override;
   void burn_in(const std::vector<std::string>& nodes) override;
   std::optional<std::vector<std::string>> burned_in() override;
 
  private:
-  struct Job {
-    int64_t number = 0;
-    std::string id;
-  };
   enum class Claim { none, waiting, running, ended };
-  Job job() const;
-  void record(const Job& job);
+  void begin(const StartRequest& request) override;
+  void look_at(const Job& job) override;
+  JobState judge(const Job& job) override;
+  JobState state_of(const Job& job);
   std::string name_of_start(int64_t number) const;
+  Words words_for(const Words& words, const Job& job) const;
+  /// Starts a command, its output in <what>.txt.
+  std::unique_ptr<Command> begun(const std::string& what, const Words& words, double seconds);
+  CommandResult run(const std::string& what, const Words& words);
+  /// The id of the job of that start; empty: there is none.
   std::string find(int64_t number);
-  void write_script(const StartRequest& request);
-  CommandResult run(const char* what, const Words& words);
+  void record(int64_t number, const std::string& id);
+  /// Tells of trouble with a command, once until there is none.
   void note(const std::string& what, const std::string& trouble);
-  void ask_cluster(const Job& job);
+  void note(const std::string& what, const CommandResult& result);
   void hear_state(const CommandResult& result);
   void hear_nodes(const CommandResult& result);
-  JobState judge(const Job& job);
 
-  const Words command_;
   const CommandTemplates templates_;
   const Words options_;
-  std::map<std::string, std::string> noted_;  // trouble of a command, told until it answers
+  std::set<std::string> noted_;  // commands whose trouble was told
   std::unique_ptr<Command> state_, nodes_;
   double asked_ = -1e9;
   int64_t claim_start_ = 0;
@@ -62,11 +60,5 @@ class CommandAdaptor final : public FolderAdaptor {
   double stopped_ = 0;
   std::map<std::string, std::unique_ptr<Command>> tests_;
 };
-
-/// The words of a template. A word that is {options} becomes all of them; a word with a placeholder whose
-/// value is empty is left out.
-Words expand(const Words& words, const std::map<std::string, std::string>& values, const Words& options);
-/// A word as a shell reads it.
-std::string quoted(const std::string& word);
 
 }  // namespace ingot::guard

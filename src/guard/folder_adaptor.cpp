@@ -1,23 +1,18 @@
 // See folder_adaptor.h.
 #include "guard/folder_adaptor.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/invocation.h"
 
 namespace ingot::guard {
 namespace {
 
 constexpr uint64_t kLargest = 64 << 20;  ///< bytes of a file that is evidence
-
-void append_line(const std::string& path, const nlohmann::ordered_json& j) {
-  const std::string line = j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  const auto file = real_file_system().open_append(path);
-  file->append(line.data(), line.size());
-  file->close();
-}
 
 }  // namespace
 
@@ -27,55 +22,100 @@ std::string guard_folder(const std::string& run_folder) {
   return folder;
 }
 
-FolderAdaptor::FolderAdaptor(const std::string& run_folder, double begin_seconds)
+FolderAdaptor::FolderAdaptor(const std::string& run_folder, Words command, std::string signal,
+                             double begin_seconds)
     : run_(run_folder),
       folder_(guard_folder(run_)),
       reader_(run_),
+      command_(std::move(command)),
+      signal_(std::move(signal)),
       offset_(begin_seconds - monotonic_seconds()) {}
 
-void FolderAdaptor::look_at_clocks() {
+FolderAdaptor::Job FolderAdaptor::job() const {
+  const nlohmann::json j = read_object(path("job.json"));
+  return {whole(j, "number", 0), text_in(j, "id"), static_cast<int>(whole(j, "pid", 0))};
+}
+
+const Observation& FolderAdaptor::observe() {
   seen_.now = monotonic_seconds() + offset_;
   seen_.wall = wall_seconds();
+  const Job now = job();
+  if (now.number == 0) {
+    seen_.job = JobState::absent;
+    seen_.start = 0;
+    return seen_;
+  }
+  look_at(now);
+  reader_.read(seen_, now.number, path(fmt::format("job-{}.log", now.number)));
+  seen_.job = judge(now);
+  seen_.start = seen_.job == JobState::absent ? now.number - 1 : now.number;
+  if (seen_.job == JobState::ended) look_at_end(now.number);
+  return seen_;
 }
 
 void FolderAdaptor::look_at_end(int64_t number) {
-  seen_.exit_code = -1;
-  const auto end =
-      nlohmann::json::parse(read_small(path(fmt::format("end-{}.json", number))), nullptr, false);
-  if (end.is_object()) seen_.exit_code = static_cast<int>(whole(end, "code", -1));
-  const bool killed = seen_.exit_code < 0 || seen_.exit_code > 130;
-  if (killed && !seen_.failure)
+  const auto code =
+      static_cast<int>(whole(read_object(path(fmt::format("end-{}.json", number))), "code", -1));
+  seen_.exit_code = code;
+  if ((code < 0 || code > 130) && !seen_.failure)
     seen_.failure = FailureReport{.kind = FailureKind::lost, .message = "the job was killed"};
-  if (seen_.exit_code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
-  if (seen_.exit_code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
+  if (code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
+  if (code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
 }
 
-std::vector<std::string> FolderAdaptor::job_command(const std::vector<std::string>& command,
-                                                    const StartRequest& request) {
-  std::vector<std::string> words = command;
-  if (request.from_step >= 0)
-    for (const std::string& word : {std::string("--from"), std::to_string(request.from_step)})
-      words.push_back(word);
+void FolderAdaptor::start(const StartRequest& request) {
+  if (job().number >= request.number) return;  // begun by a guard that was killed
+  if (request.fewer)
+    fail("a start on fewer nodes was asked for: change the job's command or options, then answer restart");
+  begin(request);
+}
+
+std::string FolderAdaptor::write_script(const StartRequest& request) {
+  Words words = command_;
+  if (request.from_step >= 0) words.insert(words.end(), {"--from", std::to_string(request.from_step)});
   if (request.skip_batches > 0)
-    for (const std::string& word : {std::string("--skip-batches"), std::to_string(request.skip_batches)})
-      words.push_back(word);
-  return words;
+    words.insert(words.end(), {"--skip-batches", std::to_string(request.skip_batches)});
+  std::string command;
+  for (const std::string& word : words) command += " " + shell_word(word);
+  const std::string n = std::to_string(request.number), script = path("job-" + n + ".sh");
+  write_file_atomically(
+      real_file_system(), script,
+      fmt::format("#!/bin/sh\n"
+                  "# Start {0} of a job of ingot guard.\n"
+                  "mkdir {1} || exit 75  # this start has run\n"
+                  "exec >>{2} 2>&1\n"
+                  "trap asked=1 TERM INT HUP USR1\n"
+                  "INGOT_GUARD_START={0}{3} &\n"
+                  "job=$!\n"
+                  "trap 'kill -{4} $job 2>/dev/null' TERM INT HUP USR1\n"
+                  "[ -z \"$asked\" ] || kill -{4} $job\n"
+                  "wait $job; code=$?\n"
+                  "while kill -0 $job 2>/dev/null; do wait $job; code=$?; done\n"
+                  "echo \"{{\\\"code\\\": $code}}\" >{5}.tmp && mv {5}.tmp {5}\n"
+                  "exit $code\n",
+                  request.number, shell_word(path("begun-" + n)), shell_word(path("job-" + n + ".log")),
+                  command, signal_, shell_word(path("end-" + n + ".json"))));
+  return script;
 }
 
 void FolderAdaptor::save_evidence(int64_t entry) {
   FileSystem& fs = real_file_system();
   const std::string to = fmt::format("{}/evidence/{}", folder_, entry);
   fs.create_folders(to);
-  std::vector<std::string> names{"failure.json", "run.json"};
-  for (const std::string& name : fs.list(run_))
-    if (name.starts_with("flight-")) names.push_back(name);
-  for (const std::string& name : names)
-    if (fs.exists(run_ + "/" + name) && fs.size(run_ + "/" + name) <= kLargest)
-      write_file_atomically(fs, to + "/" + name, fs.read(run_ + "/" + name));
+  for (const std::string& name : fs.list(run_)) {
+    const std::string from = run_ + "/" + name;
+    const bool tells = name == "failure.json" || name == "run.json" || name.starts_with("flight-");
+    if (tells && fs.size(from) <= kLargest) write_file_atomically(fs, to + "/" + name, fs.read(from));
+  }
 }
 
 void FolderAdaptor::alert(const std::string& text) {
-  append_line(path("alerts.jsonl"), {{"time", wall_seconds()}, {"text", text}});
+  using Json = nlohmann::ordered_json;
+  const Json j{{"time", wall_seconds()}, {"text", text}};
+  const std::string line = j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const auto file = real_file_system().open_append(path("alerts.jsonl"));
+  file->append(line.data(), line.size());
+  file->close();
 }
 
 void FolderAdaptor::ask(int64_t entry, const std::string& text) {
@@ -87,11 +127,11 @@ void FolderAdaptor::ask(int64_t entry, const std::string& text) {
 }
 
 std::optional<std::vector<Action>> FolderAdaptor::answer(int64_t entry) {
-  const std::string text = read_small(path(fmt::format("answer-{}.json", entry)));
-  const auto j = nlohmann::json::parse(text, nullptr, false);
-  if (!j.is_object() || !j.contains("actions") || !j["actions"].is_array()) return std::nullopt;
+  const nlohmann::json j = read_object(path(fmt::format("answer-{}.json", entry)));
+  const auto list = j.find("actions");
+  if (list == j.end() || !list->is_array()) return std::nullopt;
   std::vector<Action> actions;
-  for (const auto& a : j["actions"]) {
+  for (const auto& a : *list) {
     if (!a.is_string()) return std::nullopt;
     actions.push_back(enum_from<Action>(a.get<std::string>(), "action"));
   }
@@ -103,17 +143,16 @@ void answer_question(const std::string& run_folder, const std::vector<Action>& a
   const std::string folder = run_folder + "/guard";
   int64_t open = -1;
   if (fs.exists(folder))
-    for (const std::string& name : fs.list(folder)) {
-      const auto j = nlohmann::json::parse(
-          name.starts_with("question-") ? read_small(folder + "/" + name) : "", nullptr, false);
-      if (j.is_object()) open = std::max(open, whole(j, "entry", -1));
-    }
-  if (open < 0 || fs.exists(fmt::format("{}/answer-{}.json", folder, open)))
+    for (const std::string& name : fs.list(folder))
+      if (name.starts_with("question-"))
+        open = std::max(open, whole(read_object(folder + "/" + name), "entry", -1));
+  const std::string answer = fmt::format("{}/answer-{}.json", folder, open);
+  if (open < 0 || fs.exists(answer))
     throw Error(fmt::format("the guard of '{}' asks nothing", run_folder),
                 "ingot guard status shows what it does");
   nlohmann::ordered_json j{{"actions", nlohmann::ordered_json::array()}};
   for (const Action a : actions) j["actions"].push_back(name_of(a));
-  write_file_atomically(fs, fmt::format("{}/answer-{}.json", folder, open), j.dump() + "\n");
+  write_file_atomically(fs, answer, j.dump() + "\n");
 }
 
 }  // namespace ingot::guard

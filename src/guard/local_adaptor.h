@@ -1,12 +1,12 @@
-// A job as a process of this machine: `ingot run` or `ingot launch`, in a session of its own. The process
-// that starts it outlives the guard, waits for the job and records how it ended; both hold a lock while the
-// job lives. So a guard that was killed at any moment finds the job again, and never starts a second one.
+// A job as a process of this machine: `ingot run` or `ingot launch`, behind its script in a session of its own,
+// which outlives the guard. Both hold a lock while the job lives. So a guard that was killed at any moment finds
+// the job again, and never starts a second one.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "guard/command.h"
+#include "base/command.h"
 #include "guard/folder_adaptor.h"
 
 namespace ingot::guard {
@@ -15,26 +15,22 @@ class LocalAdaptor final : public FolderAdaptor {
  public:
   /// `command` is the program and its arguments, `burn_in` what tests this machine: exit code 0 where it is
   /// sound. `begin_seconds`: what the guard's clock shows now.
-  LocalAdaptor(const std::string& run_folder, std::vector<std::string> command,
-               std::vector<std::string> burn_in, double begin_seconds);
-  const Observation& observe() override;
-  /// Where this machine is left out: Error, which asks a person; the next request of that start is obeyed.
-  void start(const StartRequest& request) override;
+  LocalAdaptor(const std::string& run_folder, Words command, Words burn_in, double begin_seconds);
   /// SIGTERM to the job, which saves and ends; with `at_once` SIGKILL.
   void stop(bool at_once) override;
   void burn_in(const std::vector<std::string>& nodes) override;
   std::optional<std::vector<std::string>> burned_in() override;
 
  private:
-  struct Job {
-    int64_t number = 0;
-    int pid = 0;
-  };
-  Job job() const;
+  /// Where this machine is left out: Error, which asks a person; the next request of that start is obeyed.
+  void begin(const StartRequest& request) override;
+  void look_at(const Job& job) override;
+  JobState judge(const Job& job) override;
   bool lives() const;
+  [[noreturn]] void become_job(const std::string& script, int64_t number, int lock) const;
 
-  const std::vector<std::string> command_, burn_in_;
-  std::string host_;  // of this machine, as its ranks call it
+  const Words burn_in_;
+  const std::string host_;  // of this machine, as its ranks call it
   std::unique_ptr<Command> test_;
   std::vector<std::string> suspects_;
   int64_t refused_ = 0;  // number of a start on a machine that is left out

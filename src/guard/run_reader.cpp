@@ -29,11 +29,6 @@ double real(const AnyJson& object, const char* key, double otherwise) {
   return std::isfinite(value) ? value : otherwise;
 }
 
-std::string text(const AnyJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>().substr(0, 4000) : "";
-}
-
 double free_share(const std::string& path) {
   struct statvfs s {};
   if (::statvfs(path.c_str(), &s) != 0 || s.f_blocks == 0) return 1;
@@ -59,17 +54,27 @@ std::string read_small(const std::string& path) {
   }
 }
 
+AnyJson read_object(const std::string& path) {
+  AnyJson j = AnyJson::parse(read_small(path), nullptr, false);
+  return j.is_object() ? j : AnyJson::object();
+}
+
 int64_t whole(const AnyJson& object, const char* key, int64_t otherwise) {
   const double value = real(object, key, std::nan(""));
   return std::abs(value) <= 0x1p53 && value == std::floor(value) ? static_cast<int64_t>(value) : otherwise;
+}
+
+std::string text_in(const AnyJson& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>().substr(0, 4000) : "";
 }
 
 std::optional<FailureReport> parse_failure(const std::string& content, int64_t start) {
   const AnyJson j = AnyJson::parse(content, nullptr, false);
   if (!j.is_object() || whole(j, "format", 0) != kFormat || whole(j, "start", 0) != start)
     return std::nullopt;
-  FailureReport f{.node = text(j, "host"), .message = text(j, "message"), .hint = text(j, "hint")};
-  const std::string kind = text(j, "kind");
+  FailureReport f{.node = text_in(j, "host"), .message = text_in(j, "message"), .hint = text_in(j, "hint")};
+  const std::string kind = text_in(j, "kind");
   for (const auto& k : enum_names(FailureKind{}))
     if (kind == k.name) f.kind = k.value;
   f.rank = whole(j, "rank", -1);
@@ -80,7 +85,7 @@ std::optional<FailureReport> parse_failure(const std::string& content, int64_t s
   if (f.kind == FailureKind::mismatch && suspects != j.end() && suspects->is_array())
     for (const AnyJson& s : *suspects)
       if (s.is_object() && f.suspects.size() < kRanks)
-        f.suspects.push_back({text(s, "host"), whole(s, "rank", 0)});
+        f.suspects.push_back({text_in(s, "host"), whole(s, "rank", 0)});
   return f;
 }
 
@@ -115,7 +120,7 @@ void RunReader::read_status(Observation& seen, int64_t start) {
     Known& known = known_[name];
     if (known.text != content) known = {std::move(content), seen.now};
     const int64_t rank = whole(j, "rank", 0);
-    seen.nodes.push_back({.name = text(j, "host"),
+    seen.nodes.push_back({.name = text_in(j, "host"),
                           .rank = rank,
                           .age = std::max(0.0, std::min(seen.now, ended_) - known.since),
                           .busy = std::max(0.0, real(j, "busy_seconds", 0))});

@@ -15,12 +15,12 @@
 
 #include "base/build_info.h"
 #include "base/clock.h"
+#include "base/command.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/invocation.h"
 #include "device/cuda/cuda_device.h"
 #include "device/gemm/library_choice.h"
-#include "guard/command.h"
 #include "ops/gpu_registry.h"
 
 namespace ingot {
@@ -153,11 +153,11 @@ ProofRun prove_kernels(const ProofRunOptions& o) {
   const Unfinished temporary(files, folder);
   const std::string cases = folder + "/cases";
   const double begin = monotonic_seconds();
-  guard::Command command(
+  Command command(
       {"/usr/bin/env", "INGOT_OP_CHECK=" + (o.kind == "sim" ? std::string("emulated") : o.kind),
        "INGOT_OP_RECORD=" + cases, tests, "--gtest_filter=" + filter, "--gtest_brief=1"},
       folder + "/output", o.seconds);
-  const guard::CommandResult result = command.wait();
+  const CommandResult result = command.wait();
   ProofRun run;
   // 1: tests failed, as the lines say.
   if (result.late)

@@ -1,5 +1,5 @@
 // See command.h.
-#include "guard/command.h"
+#include "base/command.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -7,17 +7,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace ingot::guard {
+namespace ingot {
 namespace {
 
 constexpr size_t kOutput = 1 << 20;
@@ -37,6 +40,18 @@ int new_file(const std::string& path) {
 }
 
 }  // namespace
+
+bool can_start(const std::string& program) {
+  if (program.find('/') != program.npos) return ::access(program.c_str(), X_OK) == 0;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!program.empty() && !rest.empty()) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    if (::access(fmt::format("{}/{}", rest.substr(0, end), program).c_str(), X_OK) == 0) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
 
 std::string CommandResult::text() const {
   const std::string& told = errors.empty() ? output : errors;
@@ -60,7 +75,7 @@ Command::Command(const std::vector<std::string>& words, std::string output_path,
     ::dup2(input, STDIN_FILENO);
     ::dup2(output, STDOUT_FILENO);
     ::dup2(errors, STDERR_FILENO);
-    ::close_range(STDERR_FILENO + 1, ~0U, 0);  // the guard's locks are not its
+    ::close_range(STDERR_FILENO + 1, ~0U, 0);  // locks of this process are not its
     ::execvp(argv[0], argv.data());
     const char* why = std::strerror(errno);
     if (::write(STDERR_FILENO, why, std::strlen(why)) < 0) ::_exit(126);
@@ -98,4 +113,4 @@ CommandResult Command::wait() {
   return *result_;
 }
 
-}  // namespace ingot::guard
+}  // namespace ingot

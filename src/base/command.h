@@ -1,11 +1,14 @@
-// A program that the guard starts and does not trust: it has a time limit, no more than the first MiB of its
-// output is read, and it never holds the guard up unless it is waited for. One thread.
+// A program that is started and not trusted: it has a time limit, no more than the first MiB of its output is
+// read, and it never holds the caller up unless it is waited for. One thread.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace ingot::guard {
+namespace ingot {
+
+/// Whether it is a program: a path that may be executed, or a name that PATH has.
+bool can_start(const std::string& program);
 
 struct CommandResult {
   int code = -1;       ///< 128 + the signal that ended it; 127: it could not be started
@@ -42,4 +45,4 @@ class Command {
   std::optional<CommandResult> result_;
 };
 
-}  // namespace ingot::guard
+}  // namespace ingot
