@@ -23,7 +23,6 @@
 #include "base/folder_lock.h"
 #include "base/log.h"
 #include "base/progress.h"
-#include "guard/check.h"
 #include "guard/command_adaptor.h"
 #include "guard/job_file.h"
 #include "guard/local_adaptor.h"

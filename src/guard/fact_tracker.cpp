@@ -41,22 +41,16 @@ void FactTracker::resume(int64_t start, int64_t highest_step, int64_t idle_resta
 void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
   const bool restarted = seen.start != start_;
   if (restarted && !first_ && start_ > 0) ++idle_restarts_;
-  if (restarted) {
-    step_ = -1;
-    slow_steps_ = slow_windows_ = spike_steps_ = 0;
-    window_step_ = -1;
-    slowest_ = {};
-    log_ = Facts();
-  }
-  const bool moved = seen.step > step_;
+  if (restarted) of_start_ = {};
+  const bool moved = seen.step > of_start_.step;
   if (first_ || restarted || moved || seen.job != job_) last_progress_ = seen.now;
-  if (moved) step_ = seen.step;
-  if (step_ > highest_) highest_ = step_, idle_restarts_ = moved ? 0 : idle_restarts_;
+  if (moved) of_start_.step = seen.step;
+  if (of_start_.step > highest_) highest_ = of_start_.step, idle_restarts_ = moved ? 0 : idle_restarts_;
   first_ = false;
   start_ = seen.start;
   job_ = seen.job;
-  for (const std::string& line : seen.log) log_.add_log(line);
-  for (const std::string& line : log_.log()) facts.add_log(line);
+  for (const std::string& line : seen.log) of_start_.log.add_log(line);
+  facts = of_start_.log;
   facts.set(Fact::job, name_of(seen.job));
   const bool failed = seen.job == JobState::ended && seen.exit_code != 0;
   facts.set(Fact::failure, name_of(seen.failure ? seen.failure->kind
@@ -66,30 +60,30 @@ void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
   facts.set(Fact::silence, seen.now - last_progress_);
   if (!usual_.empty())
     facts.set(Fact::silent_steps, (seen.now - last_progress_) / median({usual_.begin(), usual_.end()}));
-  facts.set(Fact::idle_restarts, static_cast<double>(idle_restarts_));
+  facts.set(Fact::idle_restarts, idle_restarts_);
 }
 
 void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
   const bool trains = seen.job == JobState::running && seen.step >= 0 && sound(seen.step_seconds);
-  new_window_ = seen.job == JobState::running && seen.step >= 0 && seen.step != window_step_;
-  if (new_window_) window_step_ = seen.step;
+  new_window_ = seen.job == JobState::running && seen.step >= 0 && seen.step != of_start_.window_step;
+  if (new_window_) of_start_.window_step = seen.step;
   if (trains && new_window_) {
     throughput_ = usual_.size() < 5 ? 1 : median({usual_.begin(), usual_.end()}) / seen.step_seconds;
-    slow_steps_ = throughput_ < 0.9 ? slow_steps_ + 1 : 0;
+    of_start_.slow_steps = throughput_ < 0.9 ? of_start_.slow_steps + 1 : 0;
     if (throughput_ < 0.5) dipped_ = true;
     if (dipped_ && throughput_ >= 0.9) dipped_ = false, dips_.push_back(seen.now);
     if (throughput_ >= 0.9 || usual_.size() < 5) usual_.push_back(seen.step_seconds);
     if (usual_.size() > kUsual) usual_.pop_front();
   }
   while (!dips_.empty() && dips_.front() < seen.now - kDipsFor) dips_.pop_front();
-  if (new_window_) spike_steps_ = seen.spike ? spike_steps_ + 1 : 0;
+  if (new_window_) of_start_.spike_steps = seen.spike ? of_start_.spike_steps + 1 : 0;
   facts.set(Fact::throughput, trains ? throughput_ : 1);
-  facts.set(Fact::slow_steps, static_cast<double>(slow_steps_));
-  facts.set(Fact::dips, static_cast<double>(dips_.size()));
+  facts.set(Fact::slow_steps, of_start_.slow_steps);
+  facts.set(Fact::dips, dips_.size());
   facts.set(Fact::data_wait, trains ? seen.data_wait : 0);
-  facts.set(Fact::spike_steps, static_cast<double>(spike_steps_));
+  facts.set(Fact::spike_steps, of_start_.spike_steps);
   facts.set(Fact::checkpoint_age, seen.checkpoint_age);
-  facts.set(Fact::damaged_checkpoints, static_cast<double>(seen.damaged_checkpoints));
+  facts.set(Fact::damaged_checkpoints, seen.damaged_checkpoints);
   facts.set(Fact::disk_free, seen.disk_free);
 }
 
@@ -146,21 +140,23 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
     const double ratio = longest / median_busy_;
     const Suspect who{slowest->name, slowest->rank};
     facts.set(Fact::slowest, ratio);
-    if (new_window_) slow_windows_ = ratio > kSlow ? (who == slowest_ ? slow_windows_ + 1 : 1) : 0;
-    if (new_window_) slowest_ = ratio > kSlow ? who : Suspect{};
+    if (new_window_)
+      of_start_.slow_windows =
+          ratio > kSlow ? (who == of_start_.slowest ? of_start_.slow_windows + 1 : 1) : 0;
+    if (new_window_) of_start_.slowest = ratio > kSlow ? who : Suspect{};
   }
-  suspect(slow_windows_ >= 2, slowest_.node, Fact::slow_windows, slowest_.rank);
+  suspect(of_start_.slow_windows >= 2, of_start_.slowest.node, Fact::slow_windows, of_start_.slowest.rank);
   if (seen.failure)
     suspect(!seen.failure->node.empty(), seen.failure->node, Fact::failure, seen.failure->rank);
-  facts.set(Fact::slow_windows, static_cast<double>(slow_windows_));
+  facts.set(Fact::slow_windows, of_start_.slow_windows);
   facts.set(Fact::throttled, suspects_by(Fact::throttled));
-  facts.set(Fact::memory_errors, static_cast<double>(memory));
-  facts.set(Fact::link_errors, static_cast<double>(links));
+  facts.set(Fact::memory_errors, memory);
+  facts.set(Fact::link_errors, links);
   facts.set(Fact::lost_nodes, suspects_by(Fact::lost_nodes));
   facts.set(Fact::empty_nodes, suspects_by(Fact::empty_nodes));
-  facts.set(Fact::mismatches, static_cast<double>(seen.minority.size()));
-  facts.set(Fact::copies, static_cast<double>(seen.copies));
-  facts.set(Fact::nodes, static_cast<double>(s.suspects.size()));
+  facts.set(Fact::mismatches, seen.minority.size());
+  facts.set(Fact::copies, seen.copies);
+  facts.set(Fact::nodes, s.suspects.size());
 }
 
 void FactTracker::look_at_clock(const Observation& seen, Facts& facts) {

@@ -33,21 +33,25 @@ class FactTracker {
   void look_at_nodes(const Observation& seen, Situation& s);
   void look_at_clock(const Observation& seen, Facts& facts);
 
+  struct OfStart {
+    int64_t step = -1;
+    int64_t window_step = -1;  // with which the newest window of the run ended
+    int64_t slow_steps = 0, slow_windows = 0, spike_steps = 0;
+    Suspect slowest = {};
+    Facts log = {};  // only its lines
+  };
   bool first_ = true;
-  int64_t start_ = 0, step_ = -1, highest_ = -1, idle_restarts_ = 0;
-  int64_t window_step_ = -1;  // with which the newest window of the run ended
-  bool new_window_ = false;   // this look is the first at it: what is counted in windows counts
+  int64_t start_ = 0, highest_ = -1, idle_restarts_ = 0;
+  OfStart of_start_;
+  bool new_window_ = false;  // this look is the first at it: what is counted in windows counts
   JobState job_ = JobState::absent;
   double last_progress_ = 0, throughput_ = 1;
   std::deque<double> usual_;  // seconds of a step, newest last
-  int64_t slow_steps_ = 0, slow_windows_ = 0, spike_steps_ = 0;
-  Suspect slowest_;
   std::vector<double> busy_;  // of the last look, whose median the next one may reuse
   double median_busy_ = 0;
   bool dipped_ = false;
   std::deque<double> dips_;  // when they ended
   double last_now_ = 0, last_wall_ = 0, jumped_ = -1e9, jump_ = 0;
-  Facts log_;  // only for its lines
 };
 
 }  // namespace ingot::guard

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -52,14 +51,9 @@ const FactInfo kTable[kFacts] = {
     {"clock_jump", "seconds that the wall clock jumped in the last half hour"},
 };
 
-char lower(char c) {
-  return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-}
-
 bool contains_any_case(std::string_view line, std::string_view word) {
-  if (word.empty()) return false;
-  return std::search(line.begin(), line.end(), word.begin(), word.end(),
-                     [](char a, char b) { return lower(a) == lower(b); }) != line.end();
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
+  return !word.empty() && std::search(line.begin(), line.end(), word.begin(), word.end(), same) != line.end();
 }
 
 bool matches(std::string_view line, std::string_view pattern) {

@@ -2,6 +2,7 @@
 // Values; thread-compatible.
 #pragma once
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -60,6 +61,7 @@ class Facts {
   Facts();
   double operator[](Fact fact) const { return numbers_[static_cast<size_t>(fact)]; }
   void set(Fact fact, double value);
+  void set(Fact fact, std::integral auto value) { set(fact, static_cast<double>(value)); }
   /// Of a text fact; `value` must be one of its values.
   void set(Fact fact, std::string_view value);
   /// The value as rules write it.

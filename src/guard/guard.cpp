@@ -13,19 +13,13 @@ namespace {
 constexpr double kRemembered = 8 * 86'400.0;  ///< seconds that matches stay in memory
 constexpr const char* kFirstStart = "first start";
 
-Cause cause_of(Action action) {
-  switch (action) {
-    case Action::stop:
-      return Cause::stop;
-    case Action::burn_in:
-      return Cause::burn_in;
-    case Action::ask:
-      return Cause::person;
-    case Action::wait:
-      return Cause::waiting;
-    default:
-      return Cause::start;
-  }
+/// What the time of an action is booked under.
+Cause cause_of(Action action, JobState job) {
+  if (action == Action::stop) return Cause::stop;
+  if (action == Action::burn_in) return Cause::burn_in;
+  if (action == Action::ask) return Cause::person;
+  if (action == Action::wait || (starts_job(action) && job == JobState::absent)) return Cause::waiting;
+  return starts_job(action) && job == JobState::running ? Cause::load : Cause::start;
 }
 
 }  // namespace
@@ -116,12 +110,8 @@ void Guard::book(const Observation& seen) {
   }
   if (busy()) {
     const Action action = plan_.actions[index_];
-    const bool loads = starts_job(action) && seen.job == JobState::running;
     if (seen.job != JobState::running || action != Action::ask)
-      books_.spend(loads                                                ? Cause::load
-                   : starts_job(action) && seen.job == JobState::absent ? Cause::waiting
-                                                                        : cause_of(action),
-                   ms());
+      books_.spend(cause_of(action, seen.job), ms());
   } else if (waits_) {
     books_.spend(Cause::waiting, ms());
   } else if (seen.job == JobState::starting || (seen.job == JobState::running && seen.step < 0)) {
@@ -222,10 +212,6 @@ void Guard::advance(const Observation& seen) {
 
 bool Guard::act(Action action, const Observation& seen) {
   switch (action) {
-    case Action::wait:
-    case Action::exclude:
-    case Action::exclude_failing:
-      return true;
     case Action::alert:
       adaptor_.alert(plan_.text());
       return true;
@@ -238,13 +224,9 @@ bool Guard::act(Action action, const Observation& seen) {
       return test_suspects();
     case Action::ask:
       return ask_person(seen);
-    case Action::restart:
-    case Action::rewind:
-    case Action::skip:
-    case Action::shrink:
-      return start_job(action, seen);
+    default:  // leaving nodes out begins with the next start
+      return !starts_job(action) || start_job(action, seen);
   }
-  return true;
 }
 
 bool Guard::stop_job(const Observation& seen) {

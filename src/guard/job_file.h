@@ -1,5 +1,5 @@
 // The file that describes a guarded job: its run folder, its command, the rules, and what the guard may do
-// without a person. docs/guard.md shows one.
+// without a person. docs/guard.md shows one. `ingot guard check` says what it means.
 #pragma once
 #include <string>
 #include <vector>
@@ -40,16 +40,15 @@ struct JobFile {
     v("stop_seconds", stop_seconds, "that the job gets to save before it is killed", up_to(1e6, "s"));
     v("scope", scope, "what the guard may do alone");
   }
-  void validate(ConfigErrors& errors) const {
-    if (run.empty()) errors.add("run", "the job needs the folder of its run");
-    if (command.empty())
-      errors.add("command", "the job needs a command: command = [\"ingot\", \"run\", ...]");
-    if (cluster.empty() && !options.empty()) errors.add("options", "they are a cluster's, and there is none");
-    if (!cluster.empty() && !burn_in.empty()) errors.add("burn_in", "the cluster's templates have their own");
-  }
+  void validate(ConfigErrors& errors) const;
   Scope guard_scope() const {
     return {{scope.alone.begin(), scope.alone.end()}, scope.nodes_per_day, scope.idle_restarts};
   }
 };
+
+/// What the file at `path`, of a job or of rules, describes: of each rule its sign, the facts that it looks at,
+/// when it acts, its actions, its limit and what comes beyond; of a job's also for which of its actions a person
+/// is asked. Error with every defect, so before anything starts.
+std::string check_file(const std::string& path);
 
 }  // namespace ingot::guard

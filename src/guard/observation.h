@@ -43,7 +43,7 @@ struct Suspect {
 
 struct FailureReport {
   FailureKind kind = FailureKind::unknown;
-  std::string node, message, hint;
+  std::string node, message;
   int64_t rank = -1, step = -1;
   int64_t trouble_step = 0;            ///< of a divergence or mismatch: where it began; 0: unknown
   std::vector<Suspect> suspects = {};  ///< of a mismatch: whose bits differ

@@ -73,10 +73,9 @@ std::optional<FailureReport> parse_failure(const std::string& content, int64_t s
   const AnyJson j = AnyJson::parse(content, nullptr, false);
   if (!j.is_object() || whole(j, "format", 0) != kFormat || whole(j, "start", 0) != start)
     return std::nullopt;
-  FailureReport f{.node = text_in(j, "host"), .message = text_in(j, "message"), .hint = text_in(j, "hint")};
-  const std::string kind = text_in(j, "kind");
-  for (const auto& k : enum_names(FailureKind{}))
-    if (kind == k.name) f.kind = k.value;
+  FailureReport f{.node = text_in(j, "host"), .message = text_in(j, "message")};
+  for (const auto& kind : enum_names(FailureKind{}))
+    if (text_in(j, "kind") == kind.name) f.kind = kind.value;
   f.rank = whole(j, "rank", -1);
   f.step = whole(j, "step", -1);
   f.trouble_step = std::max<int64_t>(0, whole(j, "trouble_step", 0));
@@ -90,12 +89,19 @@ std::optional<FailureReport> parse_failure(const std::string& content, int64_t s
 }
 
 void RunReader::read(Observation& seen, int64_t start, const std::string& log_path) {
+  seen = {.now = seen.now,
+          .wall = seen.wall,
+          .job = seen.job,
+          .exit_code = seen.exit_code,
+          .start = seen.start,
+          .failure = parse_failure(read_small(folder_ + "/failure.json"), start)};
   read_status(seen, start);
   read_log(seen, log_path);
-  seen.failure = parse_failure(read_small(folder_ + "/failure.json"), start);
-  seen.minority = seen.failure ? seen.failure->suspects : std::vector<Suspect>();
-  seen.copies = seen.minority.empty() ? 0 : seen.failure->copies;
-  seen.agreed_step = seen.minority.empty() ? -1 : seen.failure->trouble_step - 1;
+  if (seen.failure && !seen.failure->suspects.empty()) {
+    seen.minority = seen.failure->suspects;
+    seen.copies = seen.failure->copies;
+    seen.agreed_step = seen.failure->trouble_step - 1;
+  }
   seen.disk_free = free_share(folder_);
   const std::vector<int64_t> steps = checkpoints();
   seen.checkpoint = steps.empty() ? -1 : steps.back();
@@ -106,10 +112,6 @@ void RunReader::read(Observation& seen, int64_t start, const std::string& log_pa
 }
 
 void RunReader::read_status(Observation& seen, int64_t start) {
-  seen.nodes.clear();
-  seen.start_step = seen.step = -1;
-  seen.step_seconds = seen.data_wait = seen.saved_seconds = 0;
-  seen.spike = false;
   save_every_ = 0;
   ended_ = seen.job == JobState::ended ? std::min(ended_, seen.now) : kNever;
   for (const std::string& name : names_in(folder_ + "/status")) {
@@ -136,7 +138,6 @@ void RunReader::read_status(Observation& seen, int64_t start) {
 }
 
 void RunReader::read_log(Observation& seen, const std::string& path) {
-  seen.log.clear();
   if (path != log_path_) log_path_ = path, log_read_ = 0;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return;

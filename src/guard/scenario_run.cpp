@@ -44,7 +44,6 @@ Outcome run_scenario(const Scenario& scenario, const std::vector<Rule>& rules, G
         GuardOptions{rules, scope_of(scenario), 30, kind == GuardKind::restarts}, cluster, store);
     guard->on_entry([&](const Entry& e) {
       if (e.event == Event::decided || e.event == Event::alerted) {
-        ++outcome.decisions;
         cluster.heard(e.rule, !e.actions.empty() && e.actions.back() == Action::ask);
       }
     });

@@ -16,7 +16,7 @@ struct Outcome {
   std::vector<ActiveFault> faults;
   std::vector<std::string> problems;  ///< what no guard may do, or books that do not add up
   double trained_seconds = 0;         ///< that the job has at the end
-  int64_t questions = 0, decisions = 0;
+  int64_t questions = 0;
 };
 
 enum class GuardKind {

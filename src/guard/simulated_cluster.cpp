@@ -36,7 +36,7 @@ SimulatedCluster::SimulatedCluster(const Scenario& scenario, uint64_t stream)
 void SimulatedCluster::plan_random() {
   if (s_.device_hours_per_fault == 0) return;
   const double mean = s_.device_hours_per_fault * 3600 / static_cast<double>(s_.nodes * s_.devices);
-  const double u = (static_cast<double>(random_.bits(drawn_++)) + 0.5) * 0x1p-32;
+  const double u = uniform(drawn_++) + 0x1p-33;
   const double from = next_random_ < 0 ? 0 : next_random_;
   next_random_ = from - mean * std::log(u);
 }
@@ -54,9 +54,9 @@ void SimulatedCluster::begin_due_faults() {
     planned_.pop_front();
   }
   while (next_random_ >= 0 && in_ms(next_random_) <= now_) {
-    double total = 0, at = 0;
+    double total = 0;
     for (const FaultShare& f : s_.shares) total += f.share;
-    at = static_cast<double>(random_.bits(drawn_++)) * 0x1p-32 * total;
+    double at = uniform(drawn_++) * total;
     PlannedFault fault{s_.shares.back().kind, next_random_,
                        static_cast<int64_t>(random_.below(drawn_++, static_cast<uint64_t>(s_.nodes)))};
     for (const FaultShare& f : s_.shares) {
@@ -75,7 +75,7 @@ void SimulatedCluster::begin_fault(const PlannedFault& planned) {
   ActiveFault f{.kind = planned.kind, .at_ms = now_};
   if (!placed_.empty()) f.node = placed_[static_cast<size_t>(planned.node) % placed_.size()];
   const FaultInfo& info = info_of(f.kind);
-  const double u = static_cast<double>(random_.bits(drawn_++)) * 0x1p-32;
+  const double u = uniform(drawn_++);
   if (info.least_seconds > 0) f.until_ms = now_ + in_ms(info.least_seconds + info.spread * u);
   if (info.of_node) f.until_ms = now_ + in_ms(s_.mend_minutes * 60);
   f.step = step_of(work_) + 3;
@@ -84,12 +84,6 @@ void SimulatedCluster::begin_fault(const PlannedFault& planned) {
   if (!f.over) open_.push_back(faults_.size());
   undecided_.push_back(faults_.size());
   faults_.push_back(std::move(f));
-}
-
-bool SimulatedCluster::take_guard_kill() {
-  if (guard_kills_ == 0) return false;
-  --guard_kills_;
-  return true;
 }
 
 bool SimulatedCluster::active(FaultKind kind) const {
@@ -166,8 +160,8 @@ void SimulatedCluster::try_to_place() {
     index_.clear();
     for (const std::string& n : placed_) {
       index_[n] = seen_.nodes.size();
-      const double wobble = static_cast<double>(random_.bits(1'000'000'000 + seen_.nodes.size())) * 0x1p-32;
-      seen_.nodes.push_back({.name = n, .age = 1, .busy = s_.step_seconds * (0.8 + 0.02 * wobble)});
+      const double share = 0.8 + 0.02 * uniform(1'000'000'000 + seen_.nodes.size());
+      seen_.nodes.push_back({.name = n, .age = 1, .busy = s_.step_seconds * share});
     }
   }
   phase_ = Phase::starting;
@@ -222,7 +216,7 @@ void SimulatedCluster::stop(bool at_once) {
   if (!alive()) return;
   stop_asked_ = true;
   if (stalls() && !at_once) return;
-  if (!at_once && phase_ == Phase::training && !saves_fail()) saved_.push_back({work_});
+  if (!at_once && trains() && !saves_fail()) saved_.push_back({work_});
   end_job(FailureKind::signal, "", at_once ? -1 : 130, "stopped");
 }
 
@@ -237,11 +231,9 @@ std::optional<std::vector<std::string>> SimulatedCluster::burned_in() {
   burn_until_ = -1;
   std::vector<std::string> failing;
   for (const std::string& n : burning_)
-    for (const size_t i : open_)
-      if (faults_[i].node == n && info_of(faults_[i].kind).of_node) {
-        failing.push_back(n);
-        break;
-      }
+    if (std::any_of(open_.begin(), open_.end(),
+                    [&](size_t i) { return faults_[i].node == n && info_of(faults_[i].kind).of_node; }))
+      failing.push_back(n);
   return failing;
 }
 
@@ -259,15 +251,14 @@ void SimulatedCluster::ask(int64_t entry, const std::string&) {
 std::optional<std::vector<Action>> SimulatedCluster::answer(int64_t entry) {
   const auto asked = asked_.find(entry);
   if (asked == asked_.end() || now_ < asked->second + in_ms(s_.person_minutes * 60)) return std::nullopt;
-  const bool trains = phase_ == Phase::training && !stalls();
+  const bool moves = trains() && !stalls();
   for (const size_t i : open_) faults_[i].over = true;  // a person mends what there is
-  if (trains) return std::vector<Action>{Action::wait};
-  return std::vector<Action>{Action::restart};
+  return std::vector<Action>{moves ? Action::wait : Action::restart};
 }
 
 void SimulatedCluster::end_job(FailureKind kind, const std::string& node, int exit_code,
                                const std::string& line) {
-  if (phase_ == Phase::training) seen_.step = step_of(work_);
+  if (trains()) seen_.step = step_of(work_);
   phase_ = Phase::ended;
   seen_.exit_code = exit_code;
   seen_.failure =
@@ -281,13 +272,12 @@ void SimulatedCluster::end_job(FailureKind kind, const std::string& node, int ex
 void SimulatedCluster::strike(ActiveFault& f) {
   using enum FaultKind;
   const FaultInfo& info = info_of(f.kind);
-  const bool trains = phase_ == Phase::training;
   bool ends = info.end.kind != FailureKind::none && phase_ >= info.end.since;
   bool shows = ends || f.kind == network_switch || f.kind == disk_full;
   if (f.kind == flap) {  // others wait long enough for a decision
     shows = stalled_since_ >= 0 && now_ - stalled_since_ >= 35 * kSecond;
   } else if (info.end.kind == FailureKind::none) {
-    shows |= trains;
+    shows |= trains();
   }
   if (f.kind == bug || f.kind == bad_batch) ends &= step_of(work_) >= f.step, shows = ends;
   if (f.kind == preempted) ends &= f.strikes == 0;
@@ -295,7 +285,7 @@ void SimulatedCluster::strike(ActiveFault& f) {
   if (shows && f.shown_ms < 0) f.shown_ms = now_;
   if (!ends) return;
   if (f.kind == damaged_checkpoint && saved_.size() > 1) saved_.back().damaged = true;
-  if (f.kind == preempted && trains && !saves_fail()) saved_.push_back({work_});
+  if (f.kind == preempted && trains() && !saves_fail()) saved_.push_back({work_});
   ++f.strikes;
   f.over = info.end.once;
   end_job(info.end.kind, info.of_node || f.kind == kill ? f.node : "", info.end.exit_code,
@@ -315,7 +305,7 @@ void SimulatedCluster::strike() {
     }
     if (alive()) strike(f);
   }
-  if (phase_ == Phase::training && stalls()) {
+  if (trains() && stalls()) {
     if (stalled_since_ < 0) stalled_since_ = now_;
     if (now_ - stalled_since_ >= in_ms(s_.deadline))
       end_job(FailureKind::late, "", 1, "not complete after the deadline; a rank is missing");
@@ -335,7 +325,7 @@ void SimulatedCluster::advance_to(int64_t target) {
     const bool timed = phase_ == Phase::starting || phase_ == Phase::loading;
     if (timed) d = std::min(d, phase_until_ - now_);
     if (!open_.empty()) d = std::min(d, kSecond);
-    if (phase_ == Phase::training && !stalls()) train(d);
+    if (trains() && !stalls()) train(d);
     now_ += d;
     if (timed && now_ >= phase_until_) {
       if (phase_ == Phase::starting) {
@@ -359,8 +349,8 @@ void SimulatedCluster::advance_to(int64_t target) {
 }
 
 bool SimulatedCluster::unusual() const {
-  const bool fresh = phase_ == Phase::training && now_ - started_training_ < 8 * step_;
-  return phase_ != Phase::training || fresh || !open_.empty() || stop_asked_ || !lines_.empty();
+  const bool fresh = trains() && now_ - started_training_ < 8 * step_;
+  return !trains() || fresh || !open_.empty() || stop_asked_ || !lines_.empty();
 }
 
 /// What nodes and the job say while a fault is open.
@@ -368,17 +358,16 @@ void SimulatedCluster::show(ActiveFault& f) {
   using enum FaultKind;
   const bool used = in_use(f.node);
   const int64_t for_ms = now_ - f.at_ms;
-  const bool trains = phase_ == Phase::training;
   if (f.kind == disk_full) seen_.disk_free = 0.005;
-  if (f.kind == slow_storage && trains) seen_.data_wait = 0.5;
-  if (f.kind == slow_transport && trains && std::exchange(f.strikes, seen_.start) != seen_.start)
+  if (f.kind == slow_storage && trains()) seen_.data_wait = 0.5;
+  if (f.kind == slow_transport && trains() && std::exchange(f.strikes, seen_.start) != seen_.start)
     lines_.push_back("messages go through host memory, not the fast link");
-  if (f.kind == bad_batch && trains && step_of(work_) >= f.step - 2) seen_.spike = true;
+  if (f.kind == bad_batch && trains() && step_of(work_) >= f.step - 2) seen_.spike = true;
   if (!used) return;
   touched_.push_back(index_.at(f.node));
   NodeReport& n = seen_.nodes[touched_.back()];
   if (f.kind == node_lost) n.age = static_cast<double>(for_ms) / 1000;
-  if (f.kind == hang && trains) n.late = true;
+  if (f.kind == hang && trains()) n.late = true;
   if (f.kind == flap || f.kind == nic) n.link_errors = 3;
   if (f.kind == network_switch)
     for (size_t i = 0; i < 4; ++i) {
@@ -386,7 +375,7 @@ void SimulatedCluster::show(ActiveFault& f) {
       seen_.nodes[touched_.back()].link_errors = 5;
     }
   if (f.kind == memory_error) n.memory_errors = 1;
-  if ((f.kind == corrupt_once || f.kind == corrupt_often) && trains && for_ms > kMinute) {
+  if ((f.kind == corrupt_once || f.kind == corrupt_often) && trains() && for_ms > kMinute) {
     seen_.minority = {{f.node}};
     seen_.agreed_step = std::max<int64_t>(0, f.step - 4);
   }
@@ -401,10 +390,9 @@ const Observation& SimulatedCluster::observe() {
   constexpr JobState kStates[] = {JobState::absent,  JobState::absent,  JobState::starting,
                                   JobState::running, JobState::running, JobState::ended};
   seen_.job = kStates[static_cast<size_t>(phase_)];
-  if (phase_ == Phase::training) seen_.step = std::max(seen_.start_step, step_of(work_));
-  const double wobble =
-      static_cast<double>(random_.bits(2'000'000'000 + static_cast<uint64_t>(now_))) * 0x1p-32;
-  seen_.step_seconds = s_.step_seconds / speed() * (1 + 0.02 * wobble);
+  if (trains()) seen_.step = std::max(seen_.start_step, step_of(work_));
+  const double wobble = 0.02 * uniform(2'000'000'000 + static_cast<uint64_t>(now_));
+  seen_.step_seconds = s_.step_seconds / speed() * (1 + wobble);
   seen_.data_wait = 0.01;
   seen_.spike = false;
   seen_.disk_free = 0.5;
@@ -416,9 +404,8 @@ const Observation& SimulatedCluster::observe() {
   }
   touched_.clear();
   seen_.damaged_checkpoints = saved_.back().damaged ? 1 : 0;
-  seen_.checkpoint_age = phase_ == Phase::training
-                             ? static_cast<double>(now_ - saved_at_) / static_cast<double>(every_ + pause_)
-                             : 0;
+  seen_.checkpoint_age =
+      trains() ? static_cast<double>(now_ - saved_at_) / static_cast<double>(every_ + pause_) : 0;
   for (const size_t i : open_) show(faults_[i]);
   seen_.log = std::exchange(lines_, {});
   const auto steps = checkpoints();

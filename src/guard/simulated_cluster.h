@@ -56,7 +56,7 @@ class SimulatedCluster final : public Adaptor {
   double trained_seconds() const { return static_cast<double>(work_) / 1000; }
   int64_t questions() const { return questions_; }
   /// Guard kills that are due; the runner makes them happen.
-  bool take_guard_kill();
+  bool take_guard_kill() { return guard_kills_ > 0 && guard_kills_-- > 0; }
 
  private:
   struct Restore {
@@ -64,9 +64,12 @@ class SimulatedCluster final : public Adaptor {
     bool damaged = false;
   };
   bool in_use(const std::string& name) const { return index_.contains(name); }
+  bool trains() const { return phase_ == Phase::training; }
   bool alive() const { return phase_ >= Phase::starting && phase_ <= Phase::training; }
   void begin_fault(const PlannedFault& fault);
   void begin_due_faults();
+  /// Random, from 0 to 1, number `index`.
+  double uniform(uint64_t index) const { return static_cast<double>(random_.bits(index)) * 0x1p-32; }
   void plan_random();
   void strike();
   void strike(ActiveFault& fault);

@@ -1,5 +1,5 @@
-// See check.h.
-#include "guard/check.h"
+// See job_file.h.
+#include "guard/job_file.h"
 
 #include <algorithm>
 #include <iterator>
@@ -28,8 +28,7 @@ std::string when_it_acts(const Rule& r) {
   return "";
 }
 
-}  // namespace
-
+/// With `scope` also which actions a person is asked for.
 std::string describe(const std::vector<Rule>& rules, const Scope* scope) {
   std::string text;
   for (size_t i = 0; i < rules.size(); ++i) {
@@ -50,6 +49,7 @@ std::string describe(const std::vector<Rule>& rules, const Scope* scope) {
   return text;
 }
 
+/// What is wrong with a job whose file could be read, a sentence each: programs that cannot be started.
 std::vector<std::string> defects(const JobFile& job) {
   std::vector<std::string> found;
   const auto need = [&](const char* key, const std::vector<std::string>& words) {
@@ -66,6 +66,15 @@ std::vector<std::string> defects(const JobFile& job) {
     found.push_back(fmt::format("options: 'start' of '{}' has no word {{options}}", job.cluster));
   for (const CommandTemplates::Command& c : t.commands()) need(c.key, t.*c.words);
   return found;
+}
+
+}  // namespace
+
+void JobFile::validate(ConfigErrors& errors) const {
+  if (run.empty()) errors.add("run", "the job needs the folder of its run");
+  if (command.empty()) errors.add("command", "the job needs a command: command = [\"ingot\", \"run\", ...]");
+  if (cluster.empty() && !options.empty()) errors.add("options", "they are a cluster's, and there is none");
+  if (!cluster.empty() && !burn_in.empty()) errors.add("burn_in", "the cluster's templates have their own");
 }
 
 std::string check_file(const std::string& path) {
