@@ -109,7 +109,7 @@ int guard_job(const std::string& path, const std::string& metrics_address) {
   struct sigaction action {};
   action.sa_handler = end_guard;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
-  Guard guard({rules, job.guard_scope(), job.stop_seconds}, *adaptor, store);
+  Guard guard({rules, job.scope, job.stop_seconds}, *adaptor, store);
   for (const Entry& e : store.entries()) metrics.count(e);
   guard.on_entry([&](const Entry& e) {
     print_entry(e);
@@ -209,7 +209,7 @@ int explain(const std::string& job_path) {
   int64_t decisions = 0, differ = 0;
   for (const Entry& e : store.entries()) {
     if (e.event == Event::decided && e.situation) {
-      const Judgement j = decide(rules, *e.situation, past, job.guard_scope());
+      const Judgement j = decide(rules, *e.situation, past, job.scope);
       const bool same = j.decision && j.decision->rule == e.rule && j.decision->actions == e.actions;
       ++decisions;
       differ += !same;

@@ -26,16 +26,13 @@ bool has(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::string last_line(const std::string& text) {
-  std::string line, last;
-  for (std::istringstream lines(text); std::getline(lines, line);)
-    if (line.find_first_not_of(" \t\r") != line.npos) last = line;
-  return last;
-}
-
-std::string first_word(const std::string& line) {
-  const size_t begin = line.find_first_not_of(" \t");
-  return begin == line.npos ? "" : line.substr(begin, line.find_first_of("; \t\r", begin) - begin);
+/// The first word of the last line that has one.
+std::string answer_in(const std::string& text) {
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == text.npos) return "";
+  const std::string line = text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+  const size_t begin = line.find_first_not_of(" \t\r");
+  return line.substr(begin, line.find_first_of("; \t\r", begin) - begin);
 }
 
 /// Whether it is a word without anything that a shell, a path or an option could read otherwise.
@@ -46,9 +43,9 @@ bool is_plain(const std::string& word) {
          });
 }
 
-/// The job's id, the first word of the last line; empty: there is none.
+/// The job's id; empty: there is none.
 std::string id_in(const std::string& text) {
-  const std::string word = first_word(last_line(text));
+  const std::string word = answer_in(text);
   return is_plain(word) ? word : "";
 }
 
@@ -156,21 +153,15 @@ void CommandAdaptor::stop(bool at_once) {
 }
 
 void CommandAdaptor::hear_state(const CommandResult& r) {
-  const std::string word = first_word(last_line(r.output));
-  claim_ = !r.worked()                     ? Claim::none
-           : has(templates_.waiting, word) ? Claim::waiting
-           : has(templates_.running, word) ? Claim::running
-           : has(templates_.ended, word)   ? Claim::ended
-                                           : Claim::none;
-  note("state", claim_ != Claim::none ? ""
-                : r.worked()          ? fmt::format("'{}' is no state", word.substr(0, 200))
-                                      : r.text());
-  if (claim_ == Claim::ended) {
-    if (ended_since_ < 0) ended_since_ = seen_.now;
-    return;
-  }
-  ended_since_ = -1;
-  note("end of the job", "");
+  const std::string word = answer_in(r.output);
+  const bool lives = r.worked() && (has(templates_.waiting, word) || has(templates_.running, word));
+  const bool ended = r.worked() && !lives && has(templates_.ended, word);
+  if (lives || ended || !r.worked())
+    note("state", r);
+  else
+    note("state", fmt::format("'{}' is no state", word.substr(0, 200)));
+  if (!ended) note("end of the job", "");
+  ended_since_ = !ended ? -1 : ended_since_ < 0 ? seen_.now : ended_since_;
 }
 
 void CommandAdaptor::hear_nodes(const CommandResult& r) {
@@ -187,8 +178,8 @@ void CommandAdaptor::hear_nodes(const CommandResult& r) {
 void CommandAdaptor::look_at(const Job& now) {
   if (const auto r = state_ ? state_->poll() : std::nullopt) hear_state(*r), state_.reset();
   if (const auto r = nodes_ ? nodes_->poll() : std::nullopt) hear_nodes(*r), nodes_.reset();
-  if (now.number != claim_start_) {
-    claim_start_ = now.number, claim_ = Claim::none, ended_since_ = -1, asked_ = -1e9;
+  if (now.number != asked_of_) {
+    asked_of_ = now.number, ended_since_ = -1, asked_ = -1e9;
     state_.reset();
   }
   if (seen_.now - asked_ < templates_.every) return;
@@ -202,7 +193,7 @@ JobState CommandAdaptor::state_of(const Job& now) {
   if (real_file_system().exists(path(fmt::format("end-{}.json", now.number)))) return JobState::ended;
   const JobState alive = seen_.start_step < 0 ? JobState::starting : JobState::running;
   const bool begun = real_file_system().exists(path(fmt::format("begun-{}", now.number)));
-  if (claim_ != Claim::ended) return begun || seen_.start_step >= 0 ? alive : JobState::absent;
+  if (ended_since_ < 0) return begun || seen_.start_step >= 0 ? alive : JobState::absent;
   const bool writes = std::any_of(seen_.nodes.begin(), seen_.nodes.end(), [&](const NodeReport& n) {
     return n.rank >= 0 && reader_.ages_at(seen_.now) - n.age > ended_since_ + 2;
   });

@@ -27,7 +27,6 @@ class CommandAdaptor final : public FolderAdaptor {
   std::optional<std::vector<std::string>> burned_in() override;
 
  private:
-  enum class Claim { none, waiting, running, ended };
   void begin(const StartRequest& request) override;
   void look_at(const Job& job) override;
   JobState judge(const Job& job) override;
@@ -51,9 +50,8 @@ class CommandAdaptor final : public FolderAdaptor {
   std::set<std::string> noted_;  // commands whose trouble was told
   std::unique_ptr<Command> state_, nodes_;
   double asked_ = -1e9;
-  int64_t claim_start_ = 0;
-  Claim claim_ = Claim::none;
-  double ended_since_ = -1;
+  int64_t asked_of_ = 0;     // start
+  double ended_since_ = -1;  // of a job that is said to have ended; -1: it is not
   std::set<std::string> down_, up_, hosts_;
   double nodes_heard_ = -1e9;
   std::optional<bool> again_;  // stop() to repeat: its command failed

@@ -9,11 +9,6 @@ namespace {
 constexpr double kDay = 86'400;
 constexpr size_t kRanksTold = 16;
 
-bool share_a_node(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  return std::any_of(a.begin(), a.end(),
-                     [&](const std::string& n) { return std::count(b.begin(), b.end(), n) > 0; });
-}
-
 std::vector<std::string> suspects_of(const Rule& rule, const Suspects& suspects) {
   const std::set<Fact> facts = rule.when.facts();
   std::vector<std::string> all, named;
@@ -28,9 +23,12 @@ std::vector<std::string> suspects_of(const Rule& rule, const Suspects& suspects)
 /// How often a rule was noted (all), or acted upon (`acts`), in the window before now.
 int64_t count_of(double now, std::span<const PastMatch> past, const std::string& rule, const Times& window,
                  bool acts, const std::vector<std::string>& nodes = {}) {
+  const auto share_a_node = [&](const std::vector<std::string>& other) {
+    return std::find_first_of(nodes.begin(), nodes.end(), other.begin(), other.end()) != nodes.end();
+  };
   return std::count_if(past.begin(), past.end(), [&](const PastMatch& p) {
     return p.rule == rule && (!acts || p.acted) && p.time > now - window.seconds &&
-           (!window.per_node || share_a_node(p.nodes, nodes));
+           (!window.per_node || share_a_node(p.nodes));
   });
 }
 
@@ -53,7 +51,7 @@ std::string facts_text(const Situation& now) {
 std::string refusal(const Decision& d, const Situation& now, std::span<const PastMatch> past,
                     const Scope& scope) {
   for (const Action a : d.actions)
-    if (!scope.alone.contains(a) && a != Action::ask)
+    if (!contains(scope.alone, a) && a != Action::ask)
       return fmt::format("'{}' is outside what it may do alone", name_of(a));
   if (any_starts(d.actions) && now.facts[Fact::idle_restarts] >= static_cast<double>(scope.idle_restarts))
     return fmt::format("{} starts in a row did not go beyond the highest step",

@@ -35,9 +35,17 @@ struct PastMatch {
 
 /// What a guard may do without a person.
 struct Scope {
-  std::set<Action> alone;     ///< actions beyond these are asked for
-  int64_t nodes_per_day = 2;  ///< excluded at most
-  int64_t idle_restarts = 3;  ///< starts in a row that reached no new step, after which a person is asked
+  std::vector<Action> alone{Action::wait,    Action::alert,   Action::save_evidence,
+                            Action::stop,    Action::burn_in, Action::exclude_failing,
+                            Action::exclude, Action::restart, Action::rewind};
+  int64_t nodes_per_day = 2, idle_restarts = 3;
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("alone", alone, "actions without a person; skip leaves data out, so it is asked for by default");
+    v("nodes_per_day", nodes_per_day, "nodes excluded in 24 h at most", up_to(1e6));
+    v("idle_restarts", idle_restarts, "restarts in a row that reach no new step, then a person is asked",
+      up_to(1e6));
+  }
 };
 
 struct Decision {

@@ -62,7 +62,8 @@ void Guard::apply(const Entry& e) {
   if (e.event == Event::answered) plan_.rule = e.rule, plan_.actions = e.actions, plan_.nodes = e.nodes;
   if (e.event == Event::decided || e.event == Event::answered) {
     index_ = 0;
-    begun_ = stopping_ = killed_ = false;
+    begun_ = stopping_ = false;
+    killed_at_.reset();
     decided_entry_ = e.number;
     acted_since_ = e.time;
   }
@@ -231,16 +232,13 @@ bool Guard::act(Action action, const Observation& seen) {
 
 bool Guard::stop_job(const Observation& seen) {
   if (seen.job == JobState::ended || seen.job == JobState::absent) return true;
+  if (killed_at_ && now_ - *killed_at_ >= options_.stop_seconds)
+    fail("the job still runs {:.0f} s after it was killed; end it by hand, then answer", now_ - *killed_at_);
   // A job that has been silent for so long does not save any more.
   const bool late = now_ - std::min(acted_since_, tracker_.last_progress()) >= options_.stop_seconds;
-  if (killed_ && now_ - killed_at_ >= options_.stop_seconds)
-    fail("the job still runs {:.0f} s after it was killed; end it by hand, then answer", now_ - killed_at_);
-  if (!stopping_ || (late && !killed_)) {
-    adaptor_.stop(late);
-    if (late) killed_at_ = now_;
-  }
+  if (!stopping_ || (late && !killed_at_)) adaptor_.stop(late);
+  if (late && !killed_at_) killed_at_ = now_;
   stopping_ = true;
-  killed_ = late;
   return false;
 }
 

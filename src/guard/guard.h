@@ -73,8 +73,8 @@ class Guard {
   bool begun_ = false;         // the action at index_ has an entry
   int64_t decided_entry_ = 0;  // number of the entry that made plan_
   double acted_since_ = 0, now_ = 0;
-  double killed_at_ = 0;
-  bool stopping_ = false, killed_ = false, waits_ = false, asked_running_ = false;
+  std::optional<double> killed_at_;
+  bool stopping_ = false, waits_ = false, asked_running_ = false;
   std::vector<std::string> failing_;
   int64_t entries_ = 0, starts_ = 0, requested_ = 0;
   int64_t seen_start_ = 0;     // whose fall back is booked

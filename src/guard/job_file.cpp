@@ -42,7 +42,7 @@ std::string describe(const std::vector<Rule>& rules, const Scope* scope) {
     if (scope == nullptr) continue;
     std::vector<Action> asked;
     std::copy_if(r.act.begin(), r.act.end(), std::back_inserter(asked),
-                 [&](Action a) { return a != Action::ask && !scope->alone.contains(a); });
+                 [&](Action a) { return a != Action::ask && !contains(scope->alone, a); });
     if (!asked.empty())
       text += fmt::format("   asks   a person instead: scope.alone does not have {}\n", list_of(asked));
   }
@@ -90,12 +90,11 @@ std::string check_file(const std::string& path) {
   for (const std::string& d : defects(job)) wrong += "\n  " + d;
   if (!wrong.empty())
     throw Error(fmt::format("the job '{}' cannot work:{}", path, wrong), "mend the file, and check again");
-  const Scope scope = job.guard_scope();
-  return describe(rules, &scope) +
+  return describe(rules, &job.scope) +
          fmt::format(
              "'{}': {} rules, all can match; it excludes at most {} nodes in 24 h, and asks after {} "
              "restarts that reach no new step\n",
-             path, rules.size(), scope.nodes_per_day, scope.idle_restarts);
+             path, rules.size(), job.scope.nodes_per_day, job.scope.idle_restarts);
 }
 
 }  // namespace ingot::guard

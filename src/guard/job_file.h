@@ -9,25 +9,11 @@
 
 namespace ingot::guard {
 
-struct ScopeConfig {
-  std::vector<Action> alone{Action::wait,    Action::alert,   Action::save_evidence,
-                            Action::stop,    Action::burn_in, Action::exclude_failing,
-                            Action::exclude, Action::restart, Action::rewind};
-  int64_t nodes_per_day = 2, idle_restarts = 3;
-  template <class Visitor>
-  void visit(Visitor& v) {
-    v("alone", alone, "actions without a person; skip leaves data out, so it is asked for by default");
-    v("nodes_per_day", nodes_per_day, "nodes excluded in 24 h at most", up_to(1e6));
-    v("idle_restarts", idle_restarts, "restarts in a row that reach no new step, then a person is asked",
-      up_to(1e6));
-  }
-};
-
 struct JobFile {
   std::string run, rules = "recipes/guard-rules.toml", cluster;
   std::vector<std::string> command, options, burn_in;
   double poll = 1, stop_seconds = 120;
-  ScopeConfig scope;
+  Scope scope;
   template <class Visitor>
   void visit(Visitor& v) {
     v("run", run, "the run's folder (run.folder of its recipe)");
@@ -41,9 +27,6 @@ struct JobFile {
     v("scope", scope, "what the guard may do alone");
   }
   void validate(ConfigErrors& errors) const;
-  Scope guard_scope() const {
-    return {{scope.alone.begin(), scope.alone.end()}, scope.nodes_per_day, scope.idle_restarts};
-  }
 };
 
 /// What the file at `path`, of a job or of rules, describes: of each rule its sign, the facts that it looks at,

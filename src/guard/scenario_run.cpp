@@ -26,13 +26,6 @@ class MemoryStore final : public Store {
   std::optional<Books> books_;
 };
 
-Scope scope_of(const Scenario& s) {
-  Scope scope{.nodes_per_day = s.nodes_per_day, .idle_restarts = s.idle_restarts};
-  for (const auto& a : enum_names(Action{}))
-    if (a.value != Action::skip && a.value != Action::shrink) scope.alone.insert(a.value);
-  return scope;
-}
-
 }  // namespace
 
 Outcome run_scenario(const Scenario& scenario, const std::vector<Rule>& rules, GuardKind kind) {
@@ -40,8 +33,9 @@ Outcome run_scenario(const Scenario& scenario, const std::vector<Rule>& rules, G
   MemoryStore store;
   Outcome outcome{.scenario = scenario};
   const auto new_guard = [&] {
-    auto guard = std::make_unique<Guard>(
-        GuardOptions{rules, scope_of(scenario), 30, kind == GuardKind::restarts}, cluster, store);
+    const Scope scope{.nodes_per_day = scenario.nodes_per_day, .idle_restarts = scenario.idle_restarts};
+    auto guard =
+        std::make_unique<Guard>(GuardOptions{rules, scope, 30, kind == GuardKind::restarts}, cluster, store);
     guard->on_entry([&](const Entry& e) {
       if (e.event == Event::decided || e.event == Event::alerted) {
         cluster.heard(e.rule, !e.actions.empty() && e.actions.back() == Action::ask);

@@ -16,11 +16,6 @@ namespace ingot::test::decide_test {
 
 using namespace guard;
 
-const Scope kAll{{Action::wait, Action::alert, Action::save_evidence, Action::stop, Action::burn_in,
-                  Action::exclude_failing, Action::exclude, Action::restart, Action::rewind},
-                 2,
-                 3};
-
 std::vector<Rule> rules(const std::string& text) {
   return parse_rules(text, "test");
 }
@@ -28,7 +23,7 @@ std::vector<Rule> rules(const std::string& text) {
 /// Asks again and again, as a guard does: matches and past carry over.
 struct Asking {
   std::vector<Rule> list;
-  Scope scope = kAll;
+  Scope scope = {};
   std::vector<PastMatch> past = {};
   std::set<std::string> matching = {};
   /// `nodes` are suspected of memory errors.
@@ -105,7 +100,7 @@ limit = "1 in 24h per node")");
   Asking many{list};
   EXPECT_TRUE(many.ask(0, bad, {"n1", "n2", "n3"}).decision->asks()) << "three nodes, scope allows two a day";
   Asking narrow{list};
-  narrow.scope.alone.erase(Action::exclude);
+  std::erase(narrow.scope.alone, Action::exclude);
   const Decision d = *narrow.ask(0, bad, {"n1"}).decision;
   EXPECT_TRUE(d.asks());
   EXPECT_NE(d.reason.find("'exclude' is outside what it may do alone"), std::string::npos) << d.reason;
@@ -128,10 +123,10 @@ limit = "9 in 24h")");
   Facts facts;
   facts.add_log("CQE with status 12");
   using Nodes = std::vector<std::string>;
-  EXPECT_EQ(decide(list, {0, facts, suspects, {}}, {}, kAll).decision->nodes, (Nodes{"broken", "warm"}))
+  EXPECT_EQ(decide(list, {0, facts, suspects, {}}, {}, Scope()).decision->nodes, (Nodes{"broken", "warm"}))
       << "the sign names no node";
   facts.set(Fact::memory_errors, 1);
-  EXPECT_EQ(decide(list, {0, facts, suspects, {}}, {}, kAll).decision->nodes, Nodes{"broken"});
+  EXPECT_EQ(decide(list, {0, facts, suspects, {}}, {}, Scope()).decision->nodes, Nodes{"broken"});
 }
 
 TEST(Decide, AlertsOnceAndLetsLaterRulesDecide) {

@@ -22,7 +22,7 @@ const std::vector<Rule>& shipped() {
 
 Scope scope() {
   Scope s{.nodes_per_day = 2};
-  for (const auto& a : enum_names(Action{})) s.alone.insert(a.value);
+  for (const auto& a : enum_names(Action{})) s.alone.push_back(a.value);
   return s;
 }
 

@@ -161,7 +161,7 @@ TEST(Guard, GoesOnWhereverItWasKilled) {
         SimulatedCluster cluster(s, 0);
         DyingStore store(dies, before);
         Scope scope{.nodes_per_day = 8};
-        for (const auto& a : enum_names(Action{})) scope.alone.insert(a.value);
+        for (const auto& a : enum_names(Action{})) scope.alone.push_back(a.value);
         std::unique_ptr<Guard> guard;
         while (cluster.now_ms() < 7'200'000) {
           try {
