@@ -60,7 +60,7 @@ std::string CommandResult::text() const {
                      line.empty() ? "" : ": ", line);
 }
 
-Command::Command(const std::vector<std::string>& words, std::string output_path, double seconds)
+Command::Command(const Words& words, std::string output_path, double seconds)
     : output_path_(std::move(output_path)), until_(monotonic_seconds() + seconds) {
   INGOT_CHECK(!words.empty(), "no program");
   const int output = new_file(output_path_), errors = new_file(output_path_ + ".err");

@@ -7,6 +7,9 @@
 
 namespace ingot {
 
+/// A program and its arguments.
+using Words = std::vector<std::string>;
+
 /// Whether it is a program: a path that may be executed, or a name that PATH has.
 bool can_start(const std::string& program);
 
@@ -28,7 +31,7 @@ class Command {
   /// Starts `words` in a process group of its own, without input, its output in a new file at `output_path`,
   /// its errors in one of that name with .err.
   /// Error where there is no process for it.
-  Command(const std::vector<std::string>& words, std::string output_path, double seconds);
+  Command(const Words& words, std::string output_path, double seconds);
   /// Kills it where it still runs; what it left behind when it ended lives.
   ~Command();
   Command(const Command&) = delete;

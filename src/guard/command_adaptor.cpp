@@ -30,9 +30,9 @@ bool has(const Words& words, const std::string& word) {
 std::string answer_in(const std::string& text) {
   const size_t end = text.find_last_not_of(" \t\r\n");
   if (end == text.npos) return "";
-  const std::string line = text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
-  const size_t begin = line.find_first_not_of(" \t\r");
-  return line.substr(begin, line.find_first_of("; \t\r", begin) - begin);
+  const size_t line = text.rfind('\n', end) + 1;  // 0 where it is the only one
+  const size_t begin = text.find_first_not_of(" \t\r", line);
+  return text.substr(begin, std::min(end + 1, text.find_first_of("; \t\r", begin)) - begin);
 }
 
 /// Whether it is a word without anything that a shell, a path or an option could read otherwise.

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "base/command.h"
 #include "guard/command_templates.h"
 #include "guard/folder_adaptor.h"
 

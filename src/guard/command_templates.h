@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/command.h"
 #include "base/config.h"
 
 namespace ingot::guard {
-
-using Words = std::vector<std::string>;
 
 struct CommandTemplates {
   Words start, find, state, stop, kill, nodes, exclude, burn_in;

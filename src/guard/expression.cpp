@@ -1,5 +1,5 @@
-// See expression.h. `not` is resolved while parsing, so that an expression is a list of ways to hold, and each
-// way a list of comparisons.
+// See expression.h. `not` is resolved while parsing, so that an expression is a list of ways to hold, and
+// each way a list of comparisons.
 #include "guard/expression.h"
 
 #include <algorithm>

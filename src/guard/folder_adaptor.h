@@ -1,17 +1,16 @@
-// What all adaptors of real jobs share: the run folder, which says what the ranks do; the guard's folder in it,
-// where evidence, alerts, questions and answers are; and the script that runs one start of the job and records
-// how it ended.
+// What all adaptors of real jobs share: the run folder, which says what the ranks do; the guard's folder in
+// it, where evidence, alerts, questions and answers are; and the script that runs one start of the job and
+// records how it ended.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/command.h"
 #include "guard/adaptor.h"
 #include "guard/run_reader.h"
 
 namespace ingot::guard {
-
-using Words = std::vector<std::string>;
 
 class FolderAdaptor : public Adaptor {
  public:
@@ -44,7 +43,7 @@ class FolderAdaptor : public Adaptor {
   Job job() const;
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   /// The script of a start; a rewind appends --from and --skip-batches to the command. It runs once, however
-  /// often it is submitted. What it leaves behind: begun-<n>, job-<n>.log, and end-<n>.json with the exit code.
+  /// often it is submitted, and leaves begun-<n>, job-<n>.log, and end-<n>.json with the exit code.
   std::string write_script(const StartRequest& request);
 
   const std::string run_, folder_;

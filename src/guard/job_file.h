@@ -29,9 +29,9 @@ struct JobFile {
   void validate(ConfigErrors& errors) const;
 };
 
-/// What the file at `path`, of a job or of rules, describes: of each rule its sign, the facts that it looks at,
-/// when it acts, its actions, its limit and what comes beyond; of a job's also for which of its actions a person
-/// is asked. Error with every defect, so before anything starts.
+/// What the file at `path`, of a job or of rules, describes: of each rule its sign, the facts that it looks
+/// at, when it acts, its actions, its limit and what comes beyond; of a job's also for which of its actions a
+/// person is asked. Error with every defect.
 std::string check_file(const std::string& path);
 
 }  // namespace ingot::guard

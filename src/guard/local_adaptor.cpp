@@ -62,16 +62,15 @@ void LocalAdaptor::begin(const StartRequest& request) {
   const std::string script = write_script(request);
   // Inherited by the job: no O_CLOEXEC.
   const int lock = ::open(path("job.lock").c_str(), O_RDWR | O_CREAT, 0644);
-  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) < 0)
-    fail("cannot lock '{}': {}", path("job.lock"), std::strerror(errno));
-  const pid_t pid = ::fork();
+  const bool locked = lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+  const pid_t pid = locked ? ::fork() : -1;
   if (pid == 0) {
     if (::fork() != 0) ::_exit(0);  // its parent is then the system, so no guard needs to wait for it
     become_job(script, request.number, lock);
   }
   const int code = errno;
   ::close(lock);
-  if (pid < 0) fail("cannot start the job: {}", std::strerror(code));
+  if (pid < 0) fail("cannot {}: {}", locked ? "start the job" : "lock job.lock", std::strerror(code));
   while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

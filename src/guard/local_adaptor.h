@@ -1,12 +1,11 @@
-// A job as a process of this machine: `ingot run` or `ingot launch`, behind its script in a session of its own,
-// which outlives the guard. Both hold a lock while the job lives. So a guard that was killed at any moment finds
-// the job again, and never starts a second one.
+// A job as a process of this machine: `ingot run` or `ingot launch`, behind its script in a session of its
+// own, which outlives the guard. Both hold a lock while the job lives. So a guard that was killed at any
+// moment finds the job again, and never starts a second one.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/command.h"
 #include "guard/folder_adaptor.h"
 
 namespace ingot::guard {
@@ -16,7 +15,7 @@ class LocalAdaptor final : public FolderAdaptor {
   /// `command` is the program and its arguments, `burn_in` what tests this machine: exit code 0 where it is
   /// sound. `begin_seconds`: what the guard's clock shows now.
   LocalAdaptor(const std::string& run_folder, Words command, Words burn_in, double begin_seconds);
-  /// SIGTERM to the job, which saves and ends; with `at_once` SIGKILL.
+  /// SIGTERM to the job, which saves and ends; with `at_once` SIGKILL to all of its process group.
   void stop(bool at_once) override;
   void burn_in(const std::vector<std::string>& nodes) override;
   std::optional<std::vector<std::string>> burned_in() override;

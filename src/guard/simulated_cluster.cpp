@@ -272,16 +272,15 @@ void SimulatedCluster::end_job(FailureKind kind, const std::string& node, int ex
 void SimulatedCluster::strike(ActiveFault& f) {
   using enum FaultKind;
   const FaultInfo& info = info_of(f.kind);
-  bool ends = info.end.kind != FailureKind::none && phase_ >= info.end.since;
-  bool shows = ends || f.kind == network_switch || f.kind == disk_full;
-  if (f.kind == flap) {  // others wait long enough for a decision
+  const bool can_end = info.end.kind != FailureKind::none;
+  bool ends = can_end && phase_ >= info.end.since;
+  if (f.kind == bug || f.kind == bad_batch) ends = ends && step_of(work_) >= f.step;
+  if (f.kind == preempted) ends = ends && f.strikes == 0;
+  if (f.kind == disk_full) ends = ends && now_ - f.at_ms > 3 * (every_ + pause_) + kMinute;
+  bool shows = can_end ? ends : trains();
+  if (f.kind == network_switch || f.kind == disk_full) shows = true;
+  if (f.kind == flap)  // once others have waited long enough for a decision
     shows = stalled_since_ >= 0 && now_ - stalled_since_ >= 35 * kSecond;
-  } else if (info.end.kind == FailureKind::none) {
-    shows |= trains();
-  }
-  if (f.kind == bug || f.kind == bad_batch) ends &= step_of(work_) >= f.step, shows = ends;
-  if (f.kind == preempted) ends &= f.strikes == 0;
-  if (f.kind == disk_full) ends &= now_ - f.at_ms > 3 * (every_ + pause_) + kMinute;
   if (shows && f.shown_ms < 0) f.shown_ms = now_;
   if (!ends) return;
   if (f.kind == damaged_checkpoint && saved_.size() > 1) saved_.back().damaged = true;

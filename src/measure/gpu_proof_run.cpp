@@ -153,10 +153,9 @@ ProofRun prove_kernels(const ProofRunOptions& o) {
   const Unfinished temporary(files, folder);
   const std::string cases = folder + "/cases";
   const double begin = monotonic_seconds();
-  Command command(
-      {"/usr/bin/env", "INGOT_OP_CHECK=" + (o.kind == "sim" ? std::string("emulated") : o.kind),
-       "INGOT_OP_RECORD=" + cases, tests, "--gtest_filter=" + filter, "--gtest_brief=1"},
-      folder + "/output", o.seconds);
+  Command command({"/usr/bin/env", "INGOT_OP_CHECK=" + (o.kind == "sim" ? std::string("emulated") : o.kind),
+                   "INGOT_OP_RECORD=" + cases, tests, "--gtest_filter=" + filter, "--gtest_brief=1"},
+                  folder + "/output", o.seconds);
   const CommandResult result = command.wait();
   ProofRun run;
   // 1: tests failed, as the lines say.

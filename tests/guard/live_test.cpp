@@ -222,6 +222,30 @@ exit 1)"));
   EXPECT_EQ(difference(path("whole"), path("suspect")), "");
 }
 
+TEST_F(Live, AJobThatWillNotEndIsKilledWithItsChildren) {
+  const std::string job = write_job("deaf", scripted("deaf", R"([ $START = 1 ] || exec $INGOT run $RECIPE
+trap '' TERM
+mkdir -p $RUN/status
+say='{"format": 1, "start": 1, "rank": 0, "host": "h", "start_step": 0, "step": 0}'
+echo "$say" >$RUN/status/rank-0.json
+sleep 1000 & echo $! >$RUN.child
+wait; wait)"));
+  write_text(path("deaf-rules.toml"), R"([[rules]]
+name = "deaf"
+when = 'job == "running" and silence > 3s'
+act = ["stop", "restart"]
+limit = "1 in 1h"
+)");
+  use_rules(job, path("deaf-rules.toml"));
+  write_text(job, std::regex_replace(read_text(job), std::regex("stop_seconds = 20"), "stop_seconds = 2"));
+  const ProcessResult r = run_process({INGOT_BINARY, "guard", job});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  EXPECT_EQ(decisions("deaf"), (Words{"first start", "deaf"})) << r.output;
+  EXPECT_EQ(difference(path("whole"), path("deaf")), "");
+  const std::string stat = "/proc/" + std::to_string(std::stoi(read_text(path("deaf.child")))) + "/stat";
+  EXPECT_TRUE(!fs::exists(stat) || read_text(stat).find(") Z ") != std::string::npos) << "its child lives";
+}
+
 TEST_F(Live, FailureFilesSayWhy) {
   write_text(path("full.toml"), recipe("full"));
   const ProcessResult r = run_process({INGOT_BINARY, "run", path("full.toml"), "--phases.0.lr=1e38",

@@ -93,8 +93,8 @@ TEST(Simulate, YearsOfEveryKindOfFault) {
   EXPECT_GT(faults, long_tests() ? 10'000 : 100);
 }
 
-/// The share of time that is kept: faults that end the job come with a rate while it starts or trains, and cost
-/// a start.
+/// The share of time that is kept: faults that end the job come with a rate while it starts or trains, and
+/// cost a start.
 double renewal_goodput(double mean_between, double every, double pause, double start) {
   const double rate = 1 / mean_between;
   // A start succeeds when no fault comes meanwhile; each that fails costs its time.
