@@ -10,7 +10,7 @@ constexpr double kDay = 86'400;
 constexpr size_t kRanksTold = 16;
 
 std::vector<std::string> suspects_of(const Rule& rule, const Suspects& suspects) {
-  const std::set<Fact> facts = rule.when.facts();
+  const std::set<Fact> facts = rule.sign.facts();
   std::vector<std::string> all, named;
   for (const auto& [node, signs] : suspects) {
     all.push_back(node);
@@ -78,14 +78,14 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
     return count_of(now.now, past, rule, {.count = 1, .seconds = seconds}, false);
   };
   for (const Rule& rule : rules) {
-    if (!rule.when.holds(now.facts, counts)) continue;
+    if (!rule.sign.holds(now.facts, counts)) continue;
     result.matching.insert(rule.name);
     if (result.decision || held) continue;  // later ones only so that they are known as old at the next look
     const bool appeared = !now.matching_before.contains(rule.name);
     const std::vector<std::string> nodes = suspects_of(rule, now.suspects);
     if (rule.sure == Sureness::probable) {
-      const int64_t before = count_of(now.now, past, rule.name, rule.repeats, false, nodes);
-      if (before + (appeared ? 1 : 0) < rule.repeats.count) {
+      const int64_t before = count_of(now.now, past, rule.name, rule.sure_after, false, nodes);
+      if (before + (appeared ? 1 : 0) < rule.sure_after.count) {
         if (appeared) result.noted.push_back({rule.name, now.now, nodes, false});
         continue;
       }
@@ -103,8 +103,8 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
       result.decision = std::move(d);
       continue;
     }
-    if (rule.limit.given() &&
-        count_of(now.now, past, rule.name, rule.limit, true, nodes) >= rule.limit.count) {
+    if (rule.at_most.given() &&
+        count_of(now.now, past, rule.name, rule.at_most, true, nodes) >= rule.at_most.count) {
       d.actions = rule.then;
       d.reason += "; beyond its limit";
     }

@@ -21,7 +21,7 @@ std::string when_it_acts(const Rule& r) {
     case Sureness::certain:
       return "at once";
     case Sureness::probable:
-      return "when its sign has appeared " + window_of(r.repeats);
+      return "when its sign has appeared " + window_of(r.sure_after);
     case Sureness::unknown:
       return "at once, and ends with a person";
   }
@@ -33,12 +33,12 @@ std::string describe(const std::vector<Rule>& rules, const Scope* scope) {
   std::string text;
   for (size_t i = 0; i < rules.size(); ++i) {
     const Rule& r = rules[i];
-    text += fmt::format("{}. '{}'\n   when   {}\n", i + 1, r.name, r.sign);
-    for (const Fact f : r.when.facts())
+    text += fmt::format("{}. '{}'\n   when   {}\n", i + 1, r.name, r.when);
+    for (const Fact f : r.sign.facts())
       text += fmt::format("          {}: {}\n", info_of(f).name, info_of(f).doc);
     text += fmt::format("   acts   {}: {}\n", when_it_acts(r), list_of(r.act));
-    if (r.limit.given())
-      text += fmt::format("   limit  {}; beyond it: {}\n", window_of(r.limit), list_of(r.then));
+    if (r.at_most.given())
+      text += fmt::format("   limit  {}; beyond it: {}\n", window_of(r.at_most), list_of(r.then));
     if (scope == nullptr) continue;
     std::vector<Action> asked;
     std::copy_if(r.act.begin(), r.act.end(), std::back_inserter(asked),

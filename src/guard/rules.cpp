@@ -34,7 +34,7 @@ bool covers(const std::string& earlier, const std::string& later) {
   }
 }
 
-void check_rule(const RuleConfig& r, const std::string& field, ConfigErrors& errors) {
+void check_rule(const Rule& r, const std::string& field, ConfigErrors& errors) {
   const auto tried = [&](const char* name, const auto& f) {
     try {
       f();
@@ -102,13 +102,13 @@ Times parse_times(std::string_view text) {
 void RuleFile::validate(ConfigErrors& errors) const {
   if (rules.empty()) errors.add("rules", "there are no rules");
   std::set<std::string> names;
-  std::vector<const RuleConfig*> deciding;
+  std::vector<const Rule*> deciding;
   for (size_t i = 0; i < rules.size(); ++i) {
     const std::string field = fmt::format("rules.{}", i);
     check_rule(rules[i], field, errors);
     if (!names.insert(rules[i].name).second) errors.add(field, "two rules are called '{}'", rules[i].name);
     const bool passes_on = std::all_of(rules[i].act.begin(), rules[i].act.end(), only_tells);
-    for (const RuleConfig* before : deciding)
+    for (const Rule* before : deciding)
       if (covers(before->when, rules[i].when)) {
         errors.add(field, "rule '{}' is never asked: '{}' before it decides whenever it holds", rules[i].name,
                    before->name);
@@ -127,13 +127,12 @@ void RuleFile::validate(ConfigErrors& errors) const {
 }
 
 std::vector<Rule> parse_rules(std::string_view text, const std::string& source) {
-  std::vector<Rule> rules;
-  for (RuleConfig& r : read_config<RuleFile>(parse_toml(text, source)).rules) {
-    Rule rule{r.name, r.when, Expression::parse(r.when), r.sure, {}, {}, r.act, r.then};
-    if (!r.repeats.empty()) rule.repeats = parse_times(r.repeats);
-    if (!r.limit.empty()) rule.limit = parse_times(r.limit);
-    if (rule.then.empty()) rule.then = {Action::save_evidence, Action::ask};
-    rules.push_back(std::move(rule));
+  std::vector<Rule> rules = read_config<RuleFile>(parse_toml(text, source)).rules;
+  for (Rule& r : rules) {
+    r.sign = Expression::parse(r.when);
+    if (!r.repeats.empty()) r.sure_after = parse_times(r.repeats);
+    if (!r.limit.empty()) r.at_most = parse_times(r.limit);
+    if (r.then.empty()) r.then = {Action::save_evidence, Action::ask};
   }
   return rules;
 }

@@ -60,7 +60,7 @@ struct Times {
 /// Error for anything else.
 Times parse_times(std::string_view text);
 
-struct RuleConfig {
+struct Rule {
   std::string name, when;
   Sureness sure = Sureness::certain;
   std::string repeats, limit;
@@ -75,23 +75,18 @@ struct RuleConfig {
     v("limit", limit, "how often it may act, e.g. \"3 in 24h per node\"; needed where it starts the job");
     v("then", then, "actions beyond the limit; empty: ask");
   }
+  // What these texts say:
+  Expression sign;
+  Times sure_after, at_most;
 };
 
 struct RuleFile {
-  std::vector<RuleConfig> rules;
+  std::vector<Rule> rules;
   template <class Visitor>
   void visit(Visitor& v) {
     v("rules", rules, "in the order in which they are asked");
   }
   void validate(ConfigErrors& errors) const;
-};
-
-struct Rule {
-  std::string name, sign;  ///< the sign as it is written
-  Expression when;
-  Sureness sure = Sureness::certain;
-  Times repeats, limit;
-  std::vector<Action> act, then;
 };
 
 /// Reads and checks a rule file. One Error with every message, each with its line: unknown facts and
