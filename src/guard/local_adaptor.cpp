@@ -25,6 +25,14 @@ namespace {
 
 constexpr double kLongestTest = 3 * 3600;  ///< seconds: level 4 takes two hours
 
+/// Closes what a forked process inherited beside 0, 1, 2 and `kept`: it would hold the guard's own lock too.
+void close_others(int kept) {
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
+  const auto keep = static_cast<unsigned>(kept);
+  if (keep > kFirst) ::close_range(kFirst, keep - 1, 0);
+  ::close_range(keep + 1, ~0U, 0);
+}
+
 }  // namespace
 
 LocalAdaptor::LocalAdaptor(const std::string& run_folder, Words command, Words burn_in, double begin_seconds)
@@ -65,8 +73,9 @@ void LocalAdaptor::begin(const StartRequest& request) {
   const bool locked = lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0;
   const pid_t pid = locked ? ::fork() : -1;
   if (pid == 0) {
+    close_others(lock);             // at once: the next guard needs its lock
     if (::fork() != 0) ::_exit(0);  // its parent is then the system, so no guard needs to wait for it
-    become_job(script, request.number, lock);
+    become_job(script, request.number);
   }
   const int code = errno;
   ::close(lock);
@@ -75,12 +84,8 @@ void LocalAdaptor::begin(const StartRequest& request) {
   }
 }
 
-void LocalAdaptor::become_job(const std::string& script, int64_t number, int lock) const {
+void LocalAdaptor::become_job(const std::string& script, int64_t number) const {
   ::setsid();
-  // Beside 0, 1, 2 and the job's lock nothing: it would hold the guard's own lock too.
-  const auto kept = static_cast<unsigned>(lock);
-  if (kept > STDERR_FILENO + 1U) ::close_range(STDERR_FILENO + 1U, kept - 1, 0);
-  ::close_range(kept + 1, ~0U, 0);
   for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(s, SIG_DFL);
   try {
     write_file_atomically(real_file_system(), path("job.json"),
