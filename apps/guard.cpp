@@ -26,9 +26,9 @@
 #include "guard/command_adaptor.h"
 #include "guard/job_file.h"
 #include "guard/local_adaptor.h"
-#include "guard/scenario_run.h"
 #include "report/table.h"
 #include "serve/metrics_server.h"
+#include "testbed/scenario_run.h"
 
 namespace ingot::guard {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "guard/guard.h"
-#include "guard/scenario_run.h"
 #include "support/long_tests.h"
+#include "testbed/scenario_run.h"
 
 namespace ingot::test::simulate_test {
 

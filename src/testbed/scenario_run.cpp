@@ -1,5 +1,5 @@
 // See scenario_run.h.
-#include "guard/scenario_run.h"
+#include "testbed/scenario_run.h"
 
 #include <algorithm>
 #include <memory>

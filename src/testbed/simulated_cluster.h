@@ -9,7 +9,7 @@
 
 #include "base/philox.h"
 #include "guard/adaptor.h"
-#include "guard/scenario.h"
+#include "testbed/scenario.h"
 
 namespace ingot::guard {
 

@@ -5,8 +5,8 @@
 
 #include "guard/books.h"
 #include "guard/rules.h"
-#include "guard/scenario.h"
-#include "guard/simulated_cluster.h"
+#include "testbed/scenario.h"
+#include "testbed/simulated_cluster.h"
 
 namespace ingot::guard {
 

@@ -1,5 +1,5 @@
 // See simulated_cluster.h.
-#include "guard/simulated_cluster.h"
+#include "testbed/simulated_cluster.h"
 
 #include <algorithm>
 #include <cmath>
