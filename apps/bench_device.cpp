@@ -30,9 +30,8 @@ void add_bench_device(CLI::App& bench, int& code) {
   for (const DevicePart part : kEveryDevicePart) o->parts.emplace_back(name_of(part));
   c->add_option("--device", o->device, "cuda: an NVIDIA GPU; sim: a dry run, whose rates mean nothing")
       ->capture_default_str();
-  c->add_option("--parts", o->parts, "what to measure")
+  c->add_option("--parts", o->parts, "what to measure, all of it unless named")
       ->delimiter(',')
-      ->capture_default_str()
       ->check(CLI::IsMember(o->parts));
   c->add_flag("--small", o->bench.small, "sizes that an emulator takes");
   c->add_option("--trials", o->bench.trials, "number of trials")

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/parallel.h"
+#include "device/simd/gpu_array.h"
 #include "tensor/host_copy.h"
 
 namespace ingot {
@@ -59,15 +60,30 @@ Tensor WeightSet::master(int index) const {
 
 Tensor WeightSet::compute(int index) const {
   const auto i = static_cast<size_t>(index);
-  const DType dtype = is_operand(table_[index]) ? precision_.compute : precision_.stream;
+  const bool operand = is_operand(table_[index]);
+  const DType dtype = operand ? precision_.compute : precision_.stream;
+  const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
+  if (operand && in_use_on_device_ && rounded_ != nullptr)
+    return Tensor(static_cast<char*>(rounded_.get()) + offset, layout_.shapes[i], dtype, masters_.device());
   if (formats_[i] != nullptr) return Tensor(nullptr, {layout_.shapes[i], dtype, formats_[i]});
   if (!has_copy(index)) {
     Tensor t = master(index);
     t.meta = {layout_.shapes[i], dtype, dtype == master_type(index) ? nullptr : &kRoundedWeight};
     return t;
   }
-  const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
   return Tensor(static_cast<char*>(copies_.data()) + offset, layout_.shapes[i], precision_.compute);
+}
+
+void WeightSet::round_on_gpu() {
+  if (!in_use_on_device_ || precision_.compute != DType::bf16 || precision_.bf16_masters) return;
+  const int64_t count = layout_.bytes / size_of(precision_.stream);
+  if (rounded_ == nullptr) {
+    const int64_t bytes = count * size_of(precision_.compute);
+    Device& device = device_of(masters_.device());
+    rounded_ = {device.allocate(bytes), [&device, bytes](void* data) { device.release(data, bytes); }};
+  }
+  INGOT_GPU_CALL(launch_array_copy)
+  ({}, {rounded_.get(), precision_.compute, masters_.on_device(), precision_.stream, count, false});
 }
 
 bool WeightSet::gathers_copies(const FlatBucket& bucket) const {

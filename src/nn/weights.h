@@ -2,8 +2,9 @@
 //
 // A WeightSet holds masters (fp32, or f64 for parity runs; those of operands in bf16 by choice). In bf16,
 // products read the masters rounded to bf16 (kRoundedWeight), so memory is that of fp32. Only sharded
-// masters, and masters that are being packed, have bf16 copies of every matrix. Vectors, and matrices whose
-// spec says full_precision, are always used in the type of the masters. Policy, reference, teacher and
+// masters, masters that are being packed, and those on a GPU (round_on_gpu()) have bf16 copies of every
+// matrix. Vectors, and matrices whose spec says full_precision, are always used in the type of the masters.
+// Policy, reference, teacher and
 // average models are weight sets over one table. Gradients are sums over tokens, with a written bit per
 // parameter and step.
 //
@@ -12,6 +13,7 @@
 // resharded. Not thread-safe.
 #pragma once
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -42,6 +44,10 @@ class WeightSet {
             Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu);
   /// From now on tensors are the device's, where the set has one, or those of the host (at first).
   void use_device(bool on) { in_use_on_device_ = on && masters_.device() != DeviceKind::cpu; }
+  /// Where the masters are on a GPU and products read them rounded: copies of them there, which products read
+  /// as they are, in place of rounding them each time. Once before the passes of each step, by a thread whose
+  /// kernels run there. Error: out of memory.
+  void round_on_gpu();
 
   void initialize(uint64_t seed);
   /// Writes the compute copies from the masters (all of them, or one).
@@ -100,6 +106,7 @@ class WeightSet {
   ParameterGatherer* gatherer_ = nullptr;
   uint64_t version_ = 0;
   bool in_use_on_device_ = false;
+  std::shared_ptr<void> rounded_;  ///< on the device; a copy lies as in copies_
 
   DType master_type(int index) const;
   bool gathers_copies(const FlatBucket& bucket) const;

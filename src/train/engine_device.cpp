@@ -36,6 +36,10 @@ StepOutcome TrainEngine::step_on_device(const data::Batch& batch, const StepCall
   if (on_gpu && !gpu_update_) build_gpu_update();
   if (!on_gpu && !device_update_) build_device_update();
   move_to_device();  // what was read on the host: passes that are replayed ask for no tensors
+  if (on_gpu) {
+    const LaunchOn on(&cuda_device());
+    model_->weights().round_on_gpu();
+  }
   const bool alone = !on_gpu && ranks_->groups().world().size() == 1;
   const double begin = monotonic_seconds();
   StepOptions options = call.options;

@@ -221,7 +221,10 @@ TEST(CudaSteps, ByCublasLtHaveTheBitsOfThoseByOurProducts) {
   r.model.width = 64, r.model.hidden = 72;
   r.run.precision = PrecisionChoice::bf16;
   const Unproven unproven;
+  const int64_t copies = emulated_launches()["array_copy"];
   const Trained ours = train_on(DeviceKind::cuda, r);
+  EXPECT_EQ(emulated_launches()["array_copy"] - copies, 3 * (1 + 2))
+      << "weights are rounded once a step, and one gradient is copied in each of two micro-batches";
   ::setenv("INGOT_CUBLASLT_LIBRARY", kFakeCublasLt, 1);
   set_products("cublaslt");
   const int before = fake_cublaslt().products;
