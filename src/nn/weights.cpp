@@ -63,7 +63,7 @@ Tensor WeightSet::compute(int index) const {
   const bool operand = is_operand(table_[index]);
   const DType dtype = operand ? precision_.compute : precision_.stream;
   const int64_t offset = layout_.offsets[i] / size_of(precision_.stream) * size_of(precision_.compute);
-  if (operand && in_use_on_device_ && rounded_ != nullptr)
+  if (operand && in_use_on_device_ && rounded_ != nullptr && rounded_version_ == version_)
     return Tensor(static_cast<char*>(rounded_.get()) + offset, layout_.shapes[i], dtype, masters_.device());
   if (formats_[i] != nullptr) return Tensor(nullptr, {layout_.shapes[i], dtype, formats_[i]});
   if (!has_copy(index)) {
@@ -84,6 +84,7 @@ void WeightSet::round_on_gpu() {
   }
   INGOT_GPU_CALL(launch_array_copy)
   ({}, {rounded_.get(), precision_.compute, masters_.on_device(), precision_.stream, count, false});
+  rounded_version_ = version_;
 }
 
 bool WeightSet::gathers_copies(const FlatBucket& bucket) const {

@@ -4,9 +4,8 @@
 // products read the masters rounded to bf16 (kRoundedWeight), so memory is that of fp32. Only sharded
 // masters, masters that are being packed, and those on a GPU (round_on_gpu()) have bf16 copies of every
 // matrix. Vectors, and matrices whose spec says full_precision, are always used in the type of the masters.
-// Policy, reference, teacher and
-// average models are weight sets over one table. Gradients are sums over tokens, with a written bit per
-// parameter and step.
+// Policy, reference, teacher and average models are weight sets over one table. Gradients are sums over
+// tokens, with a written bit per parameter and step.
 //
 // Where ranks shard the weights (Placement::sharding), every tensor keeps its address, but only this rank's
 // shards always have memory; the rest of a bucket gets memory when it is gathered and loses it when it is
@@ -45,8 +44,8 @@ class WeightSet {
   /// From now on tensors are the device's, where the set has one, or those of the host (at first).
   void use_device(bool on) { in_use_on_device_ = on && masters_.device() != DeviceKind::cpu; }
   /// Where the masters are on a GPU and products read them rounded: copies of them there, which products read
-  /// as they are, in place of rounding them each time. Once before the passes of each step, by a thread whose
-  /// kernels run there. Error: out of memory.
+  /// as they are, in place of rounding them each time, until changed(). Once before the passes of each step,
+  /// by a thread whose kernels run there. Error: out of memory.
   void round_on_gpu();
 
   void initialize(uint64_t seed);
@@ -107,6 +106,7 @@ class WeightSet {
   uint64_t version_ = 0;
   bool in_use_on_device_ = false;
   std::shared_ptr<void> rounded_;  ///< on the device; a copy lies as in copies_
+  uint64_t rounded_version_ = 0;   ///< whose values they are
 
   DType master_type(int index) const;
   bool gathers_copies(const FlatBucket& bucket) const;
