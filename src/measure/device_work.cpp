@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "device/cuda/cuda_device.h"
+#include "device/gpu/launch_through.h"
 #include "device/host_kernel.h"
 #include "measure/op_sizes.h"
 #include "ops/linear/linear.h"
@@ -174,25 +176,51 @@ namespace {
 /// Where the values of a tensor are: weights, gradient, first and second moment.
 using Values = std::array<void*, 4>;
 
-void make_step(const std::vector<Values>& values, const std::vector<Shape>& shapes,
-               const UpdateKernels* kernels) {
-  constexpr double kScale = 1e-3, kMostNorm = 1, kRate = 1e-4, kDecay = 0.1, kLoss = 1;
-  std::vector<ParamView> params;
+/// The words of a step beside them.
+struct UpdateWords {
+  StepScalars scalars{.lr = 1e-4, .grad_scale = 1e-3, .step = 0, .balances = 0, .clip_factor = 0};
+  AdamWNumbers numbers = adamw_numbers({}, {}, 1);
+  UpdateDecision decision{};
+  double loss = 1;
+  // Then rates, sums of squares and stats of all tensors.
+};
+
+/// `words`: UpdateWords and what follows them.
+void make_step(const std::vector<Values>& values, const std::vector<Shape>& shapes, void* words,
+               const UpdateKernels* kernels, KeptLists* lists) {
+  constexpr double kMostNorm = 1, kDecay = 0.1;
+  auto* const w = static_cast<UpdateWords*>(words);
+  auto* const rates = reinterpret_cast<double*>(w + 1);
+  double* const squares = rates + shapes.size();
+  std::vector<ParamView> params(values.size());
+  std::vector<AdamWTensor> tensors;
   for (size_t i = 0; i < values.size(); ++i) {
-    ParamView p;
+    ParamView& p = params[i];
     p.name = std::to_string(i), p.shape = shapes[i];
     p.master = static_cast<float*>(values[i][0]), p.grad = static_cast<float*>(values[i][1]);
-    params.push_back(p);
+    tensors.push_back({&p,
+                       static_cast<float*>(values[i][2]),
+                       static_cast<float*>(values[i][3]),
+                       UpdateWords().scalars.lr,
+                       kDecay,
+                       {},
+                       static_cast<int64_t>(i)});
   }
-  std::vector<AdamWTensor> tensors;
-  for (size_t i = 0; i < values.size(); ++i)
-    tensors.push_back(
-        {&params[i], static_cast<float*>(values[i][2]), static_cast<float*>(values[i][3]), kRate, kDecay});
-  const std::vector<double> squares =
-      kernels != nullptr ? kernels->sum_squares(params) : gradient_norm(params, kScale).sum_squares;
-  const ClipFactor clip = kernels != nullptr ? kernels->clip_factor(squares, kScale, kMostNorm, kLoss)
-                                             : clip_of(squares, kScale, kMostNorm, kLoss);
-  adamw_step(tensors, {}, 1, kScale * clip.factor, {}, kernels);
+  if (kernels == nullptr) {
+    const double scale = w->scalars.grad_scale;
+    const GradNorm norm = gradient_norm(params, scale);
+    adamw_step(tensors, {}, 1, scale * clip_of(norm.sum_squares, scale, kMostNorm, w->loss).factor);
+    return;
+  }
+  kernels->sum_squares(params, squares, lists);
+  kernels->decide(params, squares, &w->loss, kMostNorm, &w->scalars, &w->decision);
+  kernels->adamw(tensors, {},
+                 {.scalars = &w->scalars,
+                  .decision = &w->decision,
+                  .numbers = reinterpret_cast<const double*>(&w->numbers),
+                  .rates = rates,
+                  .stats = reinterpret_cast<UpdateStat*>(squares + shapes.size()),
+                  .lists = lists});
 }
 
 }  // namespace
@@ -210,6 +238,11 @@ UpdateWork::UpdateWork(Device& device, const std::vector<Shape>& shapes) : devic
         device.set_zero(data, memory_.back()->bytes());
     }
   }
+  const UpdateWords words;
+  std::vector<double> all(sizeof(words) / sizeof(double) + 4 * shapes.size(), words.scalars.lr);
+  std::memcpy(all.data(), &words, sizeof(words));
+  words_ = std::make_unique<DeviceMemory>(device, static_cast<int64_t>(all.size() * sizeof(double)));
+  device.upload(words_->data(), all.data(), words_->bytes());
   kernels_ = select_update_kernels(device.kind(), "the update", std::span<const ParamView>());
   runs_ = kernels_ != nullptr || device.runs_host_kernels();
 }
@@ -219,25 +252,25 @@ std::string UpdateWork::kernel() const {
 }
 
 void UpdateWork::operator()() const {
-  std::vector<Values> values(shapes_.size());
-  for (size_t i = 0; i < memory_.size(); ++i) values[i / 4][i % 4] = memory_[i]->data();
-  if (device_.kind() == DeviceKind::cuda) {
-    const LaunchOn on(&cuda_device());
-    return make_step(values, shapes_, kernels_);
-  }
   struct Owned {
     std::vector<Values> values;
+    void* words;
     KernelAddresses addresses;
   };
   const auto owned = std::make_shared<Owned>();
-  owned->values = std::move(values);
+  owned->values.resize(shapes_.size());
+  for (size_t i = 0; i < memory_.size(); ++i) owned->values[i / 4][i % 4] = memory_[i]->data();
   for (size_t i = 0; i < memory_.size(); ++i)
     owned->addresses.add(owned->values[i / 4][i % 4], memory_[i]->bytes(), i % 4 != 1);
-  device_.launch(
-      {owned->addresses.ranges(), [owned, shapes = shapes_, kernels = kernels_](std::span<void* const> at) {
-         owned->addresses.bind(at);
-         make_step(owned->values, shapes, kernels);
-       }});
+  owned->words = words_->data();
+  owned->addresses.add(owned->words, words_->bytes(), true);
+  KeptLists* const lists = device_.runs_host_kernels() ? nullptr : &lists_;
+  lists_.restart();
+  launch_through(device_, {owned->addresses.ranges(),
+                           [owned, lists, shapes = shapes_, kernels = kernels_](std::span<void* const> at) {
+                             owned->addresses.bind(at);
+                             make_step(owned->values, shapes, owned->words, kernels, lists);
+                           }});
 }
 
 }  // namespace ingot

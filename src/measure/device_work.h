@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/gpu/workspace.h"
 #include "measure/profile.h"
 #include "tape/node.h"
 
@@ -118,7 +119,7 @@ class UpdateWork {
  public:
   UpdateWork(Device& device, const std::vector<Shape>& shapes);
   bool runs() const { return runs_; }
-  /// Makes a step and waits for what the host must know of it, as training does.
+  /// Asks for a step, as training does.
   void operator()() const;
   std::string kernel() const;
   /// Of the gradient once, and of weights, gradient and moments as optim/adamw.h says.
@@ -128,6 +129,8 @@ class UpdateWork {
  private:
   Device& device_;
   std::vector<std::unique_ptr<DeviceMemory>> memory_;  ///< weights, gradient and moments of each tensor
+  std::unique_ptr<DeviceMemory> words_;                ///< what a step says, measures and decides
+  mutable KeptLists lists_;
   std::vector<Shape> shapes_;
   const UpdateKernels* kernels_ = nullptr;
   bool runs_ = false;

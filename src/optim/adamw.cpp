@@ -7,29 +7,26 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "optim/kernels.h"
-#include "optim/update_kernels.h"
 #include "optim/work.h"
 
 namespace ingot {
 namespace {
 
 /// Everything of a chunk but its place: scalars are computed in double and rounded once.
-AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, int64_t t, double grad_scale,
-                   const AdEMAMixConfig& mix) {
+AdamWChunk scalars(const AdamWTensor& tensor, const AdamWConfig& c, const AdamWNumbers& n,
+                   double grad_scale) {
   AdamWChunk a{};
-  const double time = static_cast<double>(t);
   a.compute_bf16 = tensor.param->compute_dtype == DType::bf16;
   a.grad_scale = static_cast<float>(grad_scale);
-  a.decay = static_cast<float>(1.0 - tensor.lr * tensor.weight_decay);
+  a.decay = decay_factor(tensor.lr, tensor.weight_decay);
   a.one_minus_beta1 = static_cast<float>(1.0 - c.beta1);
   a.beta2 = static_cast<float>(c.beta2);
   a.one_minus_beta2 = static_cast<float>(1.0 - c.beta2);
-  a.inv_sqrt_correction2 = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(c.beta2, time)));
+  a.inv_sqrt_correction2 = static_cast<float>(n.inv_sqrt_correction2);
   a.eps = static_cast<float>(c.eps);
-  const double correction1 = 1.0 - std::pow(c.beta1, time);
-  a.step_size = static_cast<float>(tensor.lr / correction1);
-  a.one_minus_beta3 = static_cast<float>(1.0 - ademamix_beta3(mix, c.beta1, t));
-  a.alpha = static_cast<float>(ademamix_alpha(mix, t) * correction1);
+  a.step_size = static_cast<float>(tensor.lr / n.correction1);
+  a.one_minus_beta3 = static_cast<float>(n.one_minus_beta3);
+  a.alpha = static_cast<float>(n.alpha);
   return a;
 }
 
@@ -47,6 +44,13 @@ void validate(const AdEMAMixConfig& c) {
   if (c.warmup < 0) fail("AdEMAMix has warmup = {}, expected >= 0", c.warmup);
 }
 
+AdamWNumbers adamw_numbers(const AdamWConfig& c, const AdEMAMixConfig& mix, int64_t t) {
+  INGOT_CHECK(t >= 1, "t = {}", t);
+  const double time = static_cast<double>(t), correction1 = 1.0 - std::pow(c.beta1, time);
+  return {1.0 / std::sqrt(1.0 - std::pow(c.beta2, time)), correction1, 1.0 - ademamix_beta3(mix, c.beta1, t),
+          ademamix_alpha(mix, t) * correction1};
+}
+
 double ademamix_alpha(const AdEMAMixConfig& c, int64_t t) {
   return c.alpha * (t >= c.warmup ? 1.0 : static_cast<double>(t) / static_cast<double>(c.warmup));
 }
@@ -60,14 +64,13 @@ double ademamix_beta3(const AdEMAMixConfig& c, double beta1, int64_t t) {
 }
 
 std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
-                                   double grad_scale, const AdEMAMixConfig& mix,
-                                   const UpdateKernels* kernels) {
-  INGOT_CHECK(t >= 1, "t = {}", t);
+                                   double grad_scale, const AdEMAMixConfig& mix) {
+  const AdamWNumbers numbers = adamw_numbers(config, mix, t);
   std::vector<int64_t> counts;
   std::vector<AdamWChunk> base;
   for (const AdamWTensor& tensor : tensors) {
     counts.push_back(tensor.param->numel());
-    base.push_back(scalars(tensor, config, t, grad_scale, mix));
+    base.push_back(scalars(tensor, config, numbers, grad_scale));
   }
   const TensorChunks chunks = chunks_of(std::move(counts));
   const auto part = [&](const Chunk& c) {
@@ -82,11 +85,6 @@ std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const A
     a.count = c.count;
     return a;
   };
-  if (kernels != nullptr) {
-    std::vector<AdamWChunk> parts;
-    for (const Chunk& c : chunks.list) parts.push_back(part(c));
-    return kernels->adamw(parts, chunks);
-  }
   std::vector<UpdateSums> sums(chunks.list.size());
   parallel_for(chunks.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)

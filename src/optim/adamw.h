@@ -22,7 +22,7 @@
 
 namespace ingot {
 
-struct UpdateKernels;  // optim/update_kernels.h
+struct AdamWNumbers;  // optim/kernels.h
 
 struct AdamWConfig {
   double beta1 = 0.9;
@@ -58,6 +58,7 @@ struct AdamWTensor {
   double lr;  ///< of this tensor: schedule times the group's multiplier
   double weight_decay;
   StoredValues exp_avg_slow = {};  ///< AdEMAMix; absent: AdamW
+  int64_t index = 0;               ///< of the parameter in its optimizer
 };
 
 /// Throws Error for betas outside [0, 1) or eps <= 0.
@@ -65,15 +66,16 @@ void validate(const AdamWConfig& config);
 /// Throws Error for a beta3 outside [0, 1), or a negative alpha or warmup.
 void validate(const AdEMAMixConfig& config);
 
+/// Of step number t >= 1.
+AdamWNumbers adamw_numbers(const AdamWConfig& config, const AdEMAMixConfig& mix, int64_t t);
 /// alpha(t) and beta3(t) of step number t >= 1.
 double ademamix_alpha(const AdEMAMixConfig& config, int64_t t);
 double ademamix_beta3(const AdEMAMixConfig& config, double beta1, int64_t t);
 
 /// Step number `t` (the first is 1) over all tensors; `grad_scale` = unscaling times clip factor, the only
 /// place where gradients are divided. Returns one UpdateStat per tensor. Empty tensors are fine. `mix` is for
-/// the tensors with a slow average; `kernels` are those of a device that take them all, nullptr the CPU's.
+/// the tensors with a slow average.
 std::vector<UpdateStat> adamw_step(std::span<const AdamWTensor> tensors, const AdamWConfig& config, int64_t t,
-                                   double grad_scale, const AdEMAMixConfig& mix = {},
-                                   const UpdateKernels* kernels = nullptr);
+                                   double grad_scale, const AdEMAMixConfig& mix = {});
 
 }  // namespace ingot

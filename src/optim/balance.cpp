@@ -57,7 +57,7 @@ BalanceArgs BalanceController::args_at(size_t index, const Place& at, const doub
   const AdamWConfig& c = config_.adamw;
   return {counts,
           layers_[index].experts,
-          config_.rule == BalanceRule::sign,
+          config_.rule == BalanceRule::sign ? 1 : 0,
           config_.rate,
           c.beta1,
           c.beta2,

@@ -9,43 +9,40 @@
 
 namespace ingot {
 
-void gpu_qk_clip(const QkClipConfig& config, std::span<const QkClipTask> tasks, double* clipped) {
-  int64_t heads = 0;
-  for (const QkClipTask& t : tasks) heads += t.layer->heads + t.layer->kv_heads;
-  GpuWorkspace memory;
+void gpu_qk_clip(const QkClipConfig& config, std::span<const QkClipTask> tasks, double* clipped,
+                 const DeviceStep& step) {
+  GpuWorkspace memory(step.lists);
+  int64_t factors = 0;
   std::vector<GpuQkLayer> layers;
   std::vector<GpuQkPart> parts;
-  double* next = memory.scratch<double>(heads);
   for (const QkClipTask& t : tasks) {
     const QkClipLayer& layer = *t.layer;
-    double *const query = next, *const key = query + layer.heads;
-    next = key + layer.kv_heads;
-    layers.push_back({memory.list(std::span<const double>(t.max_logit, static_cast<size_t>(layer.heads))),
-                      layer.heads, layer.kv_heads, 1 - qk_clip_of(config, layer).alpha, query, key});
+    const int64_t query = factors, key = query + layer.heads;
+    factors = key + layer.kv_heads;
+    layers.push_back(
+        {t.max_logit, layer.heads, layer.kv_heads, 1 - qk_clip_of(config, layer).alpha, query, key});
     for (const QkWeights& w : qk_weights(layer))
       for (int64_t at = 0; at < w.count; at += kOptimChunk)
         parts.push_back({static_cast<float*>(w.param->master.data) + w.first + at,
-                         std::min(kOptimChunk, w.count - at), w.query < 0 ? nullptr : query + w.query,
-                         w.key < 0 ? nullptr : key + w.key});
+                         std::min(kOptimChunk, w.count - at), w.query < 0 ? -1 : query + w.query,
+                         w.key < 0 ? -1 : key + w.key});
   }
-  double* const sum = memory.list(std::span<const double>(clipped, 1));
-  INGOT_GPU_CALL(launch_qk_factors)({}, {memory.list(layers), std::ssize(layers), config.threshold, sum});
-  INGOT_GPU_CALL(launch_qk_scale)({}, memory.list(parts), std::ssize(parts));
-  *clipped = memory.read(sum, 1).front();
+  auto* const all = memory.scratch<double>(factors);
+  INGOT_GPU_CALL(launch_qk_factors)
+  ({}, {memory.list(layers), std::ssize(layers), config.threshold, all, step.decision, clipped});
+  INGOT_GPU_CALL(launch_qk_scale)({}, {memory.list(parts), std::ssize(parts), all, step.decision});
 }
 
-void gpu_balance(std::span<const BalanceTask> tasks) {
-  GpuWorkspace memory;
-  std::vector<GpuBalance> layers;
+void gpu_balance(std::span<const BalanceTask> tasks, const DeviceStep& step) {
+  GpuWorkspace memory(step.lists);
+  std::vector<GpuBalanceLayer> layers;
   for (const BalanceTask& t : tasks) {
     INGOT_CHECK(t.biases == nullptr || t.biases->experts == t.experts);
-    const double* const counts =
-        memory.list(std::span<const double>(t.counts, static_cast<size_t>(t.experts)));
-    BalanceArgs biases = t.biases != nullptr ? *t.biases : BalanceArgs{};
-    biases.counts = counts;
-    layers.push_back({counts, t.experts, t.load, t.biases != nullptr, biases});
+    layers.push_back({t.counts, t.experts, t.load, t.biases != nullptr ? 1 : 0,
+                      t.biases != nullptr ? *t.biases : BalanceArgs{}});
   }
-  INGOT_GPU_CALL(launch_balance)({}, memory.list(layers), std::ssize(layers));
+  INGOT_GPU_CALL(launch_balance)
+  ({}, {memory.list(layers), std::ssize(layers), step.scalars, step.decision});
 }
 
 }  // namespace ingot

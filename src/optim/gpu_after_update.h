@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "device/gpu/launch.h"
+#include "optim/device_step.h"
 #include "optim/kernels.h"
 
 namespace ingot {
@@ -12,33 +13,46 @@ struct GpuQkLayer {
   const double* max_logit;  ///< [heads]
   int64_t heads, kv_heads;
   double key_share;  ///< 1 - alpha
-  double* query;     ///< [heads]: their factors
-  double* key;       ///< [kv_heads]
+  int64_t query;     ///< where the factors of its query heads begin
+  int64_t key;       ///< and those of its key heads
 };
 struct GpuQkFactors {
   const GpuQkLayer* layers;
   int64_t count;
   double threshold;
+  double* factors;
+  const UpdateDecision* decision;
   double* clipped;  ///< += query heads above the threshold
 };
 INGOT_GPU_KERNEL(void, launch_qk_factors, (GpuStream stream, const GpuQkFactors& args));
 
-/// Weights of a head, and the factors by which they are multiplied (nullptr: none).
+/// Weights of a head, and where the factors are by which they are multiplied (-1: none).
 struct GpuQkPart {
   float* weights;
-  int64_t count;
-  const double *query, *key;
+  int64_t count, query, key;
 };
-INGOT_GPU_KERNEL(void, launch_qk_scale, (GpuStream stream, const GpuQkPart* parts, int64_t count));
+struct GpuQkParts {
+  const GpuQkPart* parts;
+  int64_t count;
+  const double* factors;
+  const UpdateDecision* decision;
+};
+INGOT_GPU_KERNEL(void, launch_qk_scale, (GpuStream stream, const GpuQkParts& args));
 
 /// BalanceTask (update_kernels.h).
-struct GpuBalance {
+struct GpuBalanceLayer {
   const double* counts;  ///< [experts]
   int64_t experts;
   float* load;
-  bool moves_biases;
+  int64_t moves_biases;  ///< 1, else 0
   BalanceArgs biases;
 };
-INGOT_GPU_KERNEL(void, launch_balance, (GpuStream stream, const GpuBalance* layers, int64_t count));
+struct GpuBalance {
+  const GpuBalanceLayer* layers;
+  int64_t count;
+  const StepScalars* scalars;
+  const UpdateDecision* decision;
+};
+INGOT_GPU_KERNEL(void, launch_balance, (GpuStream stream, const GpuBalance& args));
 
 }  // namespace ingot

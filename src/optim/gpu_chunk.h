@@ -2,12 +2,17 @@
 // that neighbours read beside each other; and the chunk's sums in the CPU's 16 lanes. For *.cu.
 #pragma once
 #include "device/gpu/rt.h"
-#include "optim/kernels.h"
+#include "optim/gpu_optim.h"
 
 namespace ingot::INGOT_ISA {
 
 constexpr int kChunkThreads = 256;
 constexpr unsigned kSumLanes = 16;
+
+/// Of `count` elements: where the chunk ends that begins there.
+INGOT_INLINE int64_t end_of_chunk(int64_t begin, int64_t count) {
+  return begin + kOptimChunk < count ? begin + kOptimChunk : count;
+}
 
 /// Elements [begin, end) of matrix number `of`, as the work of a block: chunks of all come in order.
 struct BlockChunk {
@@ -17,10 +22,24 @@ struct BlockChunk {
 INGOT_INLINE BlockChunk chunk_of_block(int64_t count) {
   const int64_t chunks = (count + kOptimChunk - 1) / kOptimChunk,
                 begin = block_index() % chunks * kOptimChunk;
-  return {block_index() / chunks, begin, begin + kOptimChunk < count ? begin + kOptimChunk : count};
+  return {block_index() / chunks, begin, end_of_chunk(begin, count)};
 }
 inline int64_t blocks_of(int64_t batch, int64_t count) {
   return batch * ((count + kOptimChunk - 1) / kOptimChunk);
+}
+
+/// Which tensor of a list has a chunk, and its first element there.
+struct ChunkOfTensor {
+  int64_t tensor, begin;
+};
+/// The last tensor that begins at or before the chunk has it: an empty one begins where the next does.
+INGOT_INLINE ChunkOfTensor chunk_of_tensors(const GpuTensors& of, int64_t chunk) {
+  int64_t low = 0, high = of.tensors;  // first[low] <= chunk < first[high]
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (of.first[middle] <= chunk ? low : high) = middle;
+  }
+  return {low, (chunk - of.first[low]) * kOptimChunk};
 }
 
 /// The tree of sum_lanes() (kernel_parts.h); all 16 threads know the result.

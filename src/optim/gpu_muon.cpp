@@ -21,6 +21,7 @@ constexpr int64_t kBatchElements = int64_t{1} << 24;
 struct GpuMatrices {
   int64_t batch, rows, cols;
   const NewtonSchulzConfig* config;
+  KeptLists* lists;
 
   int64_t count() const { return rows * cols; }
   int64_t side() const { return std::min(rows, cols); }
@@ -29,15 +30,14 @@ struct GpuMatrices {
   template <class T>
   void normalise(T* to, const float* from) const {
     const TensorChunks chunks = chunks_of(std::vector<int64_t>(static_cast<size_t>(batch), count()));
-    std::vector<GpuSumSquares::Part> parts;
-    for (const Chunk& c : chunks.list) parts.push_back({from + c.tensor * count() + c.begin, c.count});
-    GpuWorkspace memory;
+    GpuWorkspace memory(lists);
     auto* const sums = memory.scratch<double>(batch);
     INGOT_GPU_CALL(launch_sum_squares)
-    ({}, {memory.list(parts),
+    ({}, {{memory.list(chunks.first), batch},
+          nullptr,
+          {from, count()},
           chunks.size(),
           memory.scratch<double>(chunks.size()),
-          {memory.list(chunks.first), batch},
           sums});
     INGOT_GPU_CALL(launch_normalise)
     ({}, {from, to, DTypeOf<T>::value, batch, count(), sums, config->norm_factor, config->eps});
@@ -143,11 +143,13 @@ void orthogonalise_in_bf16(const GpuMatrices& m, float* g) {
   }
 }
 
-void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const GpuMuonMatrix> matrices) {
-  GpuWorkspace memory;
+void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const GpuMuonMatrix> matrices,
+                  UpdateSums* sums, const DeviceStep& step) {
+  GpuWorkspace memory(step.lists);
   auto* const values = memory.scratch<float>(m.batch * m.count());
-  const GpuMuonBatch batch{memory.list(matrices), m.batch, m.count(), values};
-  INGOT_GPU_CALL(launch_momentum)({}, {batch, u.grad_scale, u.beta, u.grad_weight, u.nesterov});
+  const GpuMuonBatch batch{memory.list(matrices), m.batch, m.count(), values, step.rates,
+                           step.decision,         sums};
+  INGOT_GPU_CALL(launch_momentum)({}, {batch, step.numbers, u.nesterov, u.lerp});
   if (u.newton_schulz->precision == NewtonSchulzPrecision::bf16)
     orthogonalise_in_bf16(m, values);
   else
@@ -157,27 +159,28 @@ void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const Gpu
 
 }  // namespace
 
-std::vector<UpdateStat> gpu_muon(const MuonUpdate& u) {
+void gpu_muon(const MuonUpdate& u, const DeviceStep& step) {
   std::vector<int64_t> counts;
   for (const MuonUpdate::Matrix& m : u.matrices) counts.push_back(m.rows * m.cols);
   const TensorChunks chunks = chunks_of(std::move(counts));
-  GpuWorkspace memory;
+  GpuWorkspace memory(step.lists);
   auto* const sums = memory.scratch<UpdateSums>(chunks.size());
   std::map<std::pair<int64_t, int64_t>, std::vector<GpuMuonMatrix>> shapes;
   for (size_t i = 0; i < u.matrices.size(); ++i) {
     const MuonUpdate::Matrix& m = u.matrices[i];
     shapes[{m.rows, m.cols}].push_back(
-        {m.weights, m.grad, m.momentum, m.decay, m.step_size, sums + chunks.first[i]});
+        {m.weights, m.grad, m.momentum, m.weight_decay, m.scale, m.index, chunks.first[i]});
   }
   for (const auto& [shape, matrices] : shapes) {
     const auto [rows, cols] = shape;
     const auto most = static_cast<size_t>(std::max<int64_t>(1, kBatchElements / (rows * cols)));
     for (size_t begin = 0; begin < matrices.size(); begin += most) {
       const auto batch = std::span(matrices).subspan(begin, std::min(most, matrices.size() - begin));
-      update_batch(u, {static_cast<int64_t>(batch.size()), rows, cols, u.newton_schulz}, batch);
+      update_batch(u, {static_cast<int64_t>(batch.size()), rows, cols, u.newton_schulz, step.lists}, batch,
+                   sums, step);
     }
   }
-  return gpu_update_stats(memory, sums, chunks.first, u.first, u.counts);
+  gpu_update_stats(memory, sums, {chunks.first, u.first, u.counts, u.indices}, step.stats);
 }
 
 }  // namespace ingot

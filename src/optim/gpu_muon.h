@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "device/gpu/launch.h"
+#include "optim/device_step.h"
 #include "optim/kernels.h"
 
 namespace ingot {
@@ -14,8 +15,9 @@ struct GpuMuonMatrix {
   float* weights;
   const float* grad;
   float* momentum;  ///< nullptr: none
-  float decay, step_size;
-  UpdateSums* sums;  ///< of each of its chunks
+  double weight_decay, scale;
+  int64_t index;  ///< its parameter's place among rates
+  int64_t first;  ///< its first chunk's place among sums
 };
 
 struct GpuMuonBatch {
@@ -23,13 +25,16 @@ struct GpuMuonBatch {
   int64_t batch;  ///< how many
   int64_t count;  ///< elements of each
   float* values;  ///< [batch, count]
+  const double* rates;
+  const UpdateDecision* decision;
+  UpdateSums* sums;  ///< of all chunks
 };
 
 /// momentum_chunk(): momenta, and in `values` what is to be orthogonalised.
 struct GpuMomentum {
   GpuMuonBatch of;
-  float grad_scale, beta, grad_weight;
-  bool nesterov;
+  const double* momentum;  ///< of the step
+  bool nesterov, lerp;
 };
 INGOT_GPU_KERNEL(void, launch_momentum, (GpuStream stream, const GpuMomentum& args));
 

@@ -1,8 +1,9 @@
-// The kernels of optim.cu, f32, over lists of chunks on the device. Plain.
+// The kernels of optim.cu, f32, over lists of tensors on the device. Plain.
 #pragma once
 #include <cstdint>
 
 #include "device/gpu/launch.h"
+#include "optim/device_step.h"
 #include "optim/kernels.h"
 
 namespace ingot {
@@ -13,35 +14,52 @@ struct GpuTensors {
   int64_t tensors;
 };
 
-/// sum_squares_chunk() of each chunk, and of each tensor the sum over its chunks in ascending order.
+/// Of each tensor the sum of sum_squares_chunk() over its chunks in ascending order.
 struct GpuSumSquares {
-  struct Part {
+  struct Values {
     const float* x;
     int64_t count;
   };
-  const Part* parts;
+  GpuTensors of;
+  const Values* tensors;  ///< nullptr: all are like `equal`, and lie beside each other from it on
+  Values equal;
   int64_t chunks;
   double* partial;  ///< [chunks]
-  GpuTensors of;
-  double* sums;  ///< [tensors]
+  double* sums;     ///< [tensors]
 };
 INGOT_GPU_KERNEL(void, launch_sum_squares, (GpuStream stream, const GpuSumSquares& args));
 
-/// The gradient's norm and the factor that clips it, as GradNorm::combine() and clip_factor().
-struct GpuClip {
+/// clip_of(): the gradient's norm, the factor that clips it, and whether the loss and every sum are finite.
+struct GpuDecision {
   const double* sum_squares;
   int64_t tensors;
-  double grad_scale, max_norm;
+  double max_norm;
   const double* loss;
-  double* factor;
-  int32_t* is_finite;  ///< whether the loss and every sum are
+  const StepScalars* scalars;
+  UpdateDecision* decision;
 };
-INGOT_GPU_KERNEL(void, launch_clip_factor, (GpuStream stream, const GpuClip& args));
+INGOT_GPU_KERNEL(void, launch_decision, (GpuStream stream, const GpuDecision& args));
 
-/// adamw_chunk() of each chunk, all in f32 without a compute copy.
+/// A tensor of an AdamW update, f32 without a compute copy.
+struct GpuAdamWTensor {
+  float* weights;
+  const float* grad;
+  float *exp_avg, *exp_avg_sq;
+  float* exp_avg_slow;  ///< AdEMAMix; nullptr: AdamW
+  int64_t count;
+  int64_t index;  ///< its place among rates
+  double weight_decay;
+};
+
+/// adamw_chunk() of each chunk.
 struct GpuAdamW {
-  const AdamWChunk* parts;
+  GpuTensors of;
+  const GpuAdamWTensor* tensors;
   int64_t chunks;
+  double beta1, beta2, eps;
+  const AdamWNumbers* numbers;
+  const double* rates;
+  const UpdateDecision* decision;
   UpdateSums* sums;  ///< [chunks]
 };
 INGOT_GPU_KERNEL(void, launch_adamw, (GpuStream stream, const GpuAdamW& args));
@@ -58,8 +76,9 @@ struct GpuUpdateStats {
   const int64_t* first_chunk;  ///< [blocks + 1]
   const int64_t* first_block;  ///< [tensors + 1]; nullptr: each tensor is one block
   int64_t tensors;
-  const int64_t* counts;  ///< [tensors]: elements
-  GpuUpdateStat* stats;   ///< [tensors]
+  const int64_t* counts;   ///< [tensors]: elements
+  const int64_t* indices;  ///< [tensors]: places among `stats`
+  GpuUpdateStat* stats;
 };
 INGOT_GPU_KERNEL(void, launch_update_stats, (GpuStream stream, const GpuUpdateStats& args));
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "optim/gpu_optim.h"
+#include "optim/work.h"
 
 namespace ingot {
 namespace {
@@ -15,61 +16,72 @@ const char* gpu_refuses(const ParamView& p, std::span<const StoredValues> state)
   return std::all_of(state.begin(), state.end(), is_f32) ? nullptr : "moments are not f32";
 }
 
-std::vector<double> gpu_sum_squares(std::span<const ParamView> params) {
+float* floats(const StoredValues& v) {
+  return static_cast<float*>(v.data);
+}
+
+void gpu_sum_squares(std::span<const ParamView> params, double* sums, KeptLists* lists) {
   std::vector<int64_t> counts;
-  for (const ParamView& p : params) counts.push_back(p.numel());
+  std::vector<GpuSumSquares::Values> values;
+  for (const ParamView& p : params) {
+    counts.push_back(p.numel());
+    values.push_back({floats(p.grad), p.numel()});
+  }
   const TensorChunks chunks = chunks_of(std::move(counts));
-  std::vector<GpuSumSquares::Part> parts;
-  for (const Chunk& c : chunks.list)
-    parts.push_back(
-        {static_cast<const float*>(params[static_cast<size_t>(c.tensor)].grad.data) + c.begin, c.count});
-  GpuWorkspace memory;
-  const int64_t tensors = std::ssize(params);
-  auto* const sums = memory.scratch<double>(tensors);
+  GpuWorkspace memory(lists);
   INGOT_GPU_CALL(launch_sum_squares)
-  ({}, {memory.list(parts),
+  ({}, {{memory.list(chunks.first), std::ssize(params)},
+        memory.list(values),
+        {},
         chunks.size(),
         memory.scratch<double>(chunks.size()),
-        {memory.list(chunks.first), tensors},
         sums});
-  return memory.read(sums, tensors);
 }
 
-ClipFactor gpu_clip_factor(std::span<const double> sum_squares, double grad_scale, double max_norm,
-                           double loss) {
-  GpuWorkspace memory;
-  auto* const factor = memory.scratch<double>(1);
-  auto* const is_finite = memory.scratch<int32_t>(1);
-  INGOT_GPU_CALL(launch_clip_factor)
-  ({}, {memory.list(sum_squares), std::ssize(sum_squares), grad_scale, max_norm,
-        memory.list(std::span<const double>(&loss, 1)), factor, is_finite});
-  return {memory.read(is_finite, 1).front() != 0, memory.read(factor, 1).front()};
+void gpu_decide(std::span<const ParamView> params, const double* sum_squares, const double* loss,
+                double max_norm, const StepScalars* scalars, UpdateDecision* decision) {
+  INGOT_GPU_CALL(launch_decision)
+  ({}, {sum_squares, std::ssize(params), max_norm, loss, scalars, decision});
 }
 
-std::vector<UpdateStat> gpu_adamw(std::span<const AdamWChunk> parts, const TensorChunks& chunks) {
-  GpuWorkspace memory;
+void gpu_adamw(std::span<const AdamWTensor> tensors, const AdamWConfig& config, const DeviceStep& step) {
+  std::vector<int64_t> counts, indices;
+  std::vector<GpuAdamWTensor> list;
+  for (const AdamWTensor& t : tensors) {
+    const ParamView& p = *t.param;
+    counts.push_back(p.numel());
+    indices.push_back(t.index);
+    list.push_back({floats(p.master), floats(p.grad), floats(t.exp_avg), floats(t.exp_avg_sq),
+                    floats(t.exp_avg_slow), p.numel(), t.index, t.weight_decay});
+  }
+  const TensorChunks chunks = chunks_of(std::move(counts));
+  GpuWorkspace memory(step.lists);
   auto* const sums = memory.scratch<UpdateSums>(chunks.size());
-  INGOT_GPU_CALL(launch_adamw)({}, {memory.list(parts), chunks.size(), sums});
-  return gpu_update_stats(memory, sums, chunks.first, {}, chunks.counts);
+  INGOT_GPU_CALL(launch_adamw)
+  ({}, {{memory.list(chunks.first), std::ssize(tensors)},
+        memory.list(list),
+        chunks.size(),
+        config.beta1,
+        config.beta2,
+        config.eps,
+        reinterpret_cast<const AdamWNumbers*>(step.numbers),
+        step.rates,
+        step.decision,
+        sums});
+  gpu_update_stats(memory, sums, {chunks.first, {}, chunks.counts, indices}, step.stats);
 }
 
 }  // namespace
 
-std::vector<UpdateStat> gpu_update_stats(GpuWorkspace& memory, const UpdateSums* sums,
-                                         std::span<const int64_t> first_chunk,
-                                         std::span<const int64_t> first_block,
-                                         std::span<const int64_t> counts) {
-  const int64_t tensors = std::ssize(counts);
-  auto* const stats = memory.scratch<GpuUpdateStat>(tensors);
+void gpu_update_stats(GpuWorkspace& memory, const UpdateSums* sums, const GpuStatsOf& of, UpdateStat* stats) {
+  static_assert(sizeof(GpuUpdateStat) == sizeof(UpdateStat));
   INGOT_GPU_CALL(launch_update_stats)
-  ({}, {sums, memory.list(first_chunk), memory.list(first_block), tensors, memory.list(counts), stats});
-  std::vector<UpdateStat> result;
-  for (const GpuUpdateStat& s : memory.read(stats, tensors)) result.push_back({s.update_rms, s.weight_rms});
-  return result;
+  ({}, {sums, memory.list(of.first_chunk), memory.list(of.first_block), std::ssize(of.counts),
+        memory.list(of.counts), memory.list(of.indices), reinterpret_cast<GpuUpdateStat*>(stats)});
 }
 
 const UpdateKernels& gpu_update_kernels() {
-  static const UpdateKernels kernels{"cuda",    gpu_refuses, gpu_sum_squares, gpu_clip_factor,
+  static const UpdateKernels kernels{"cuda",    gpu_refuses, gpu_sum_squares, gpu_decide,
                                      gpu_adamw, gpu_muon,    gpu_qk_clip,     gpu_balance};
   return kernels;
 }

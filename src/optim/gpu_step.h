@@ -11,13 +11,17 @@ namespace ingot {
 const UpdateKernels& gpu_update_kernels();
 
 // Their parts.
-std::vector<UpdateStat> gpu_muon(const MuonUpdate& update);
-void gpu_qk_clip(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped);
-void gpu_balance(std::span<const BalanceTask> layers);
-/// GpuUpdateStats, of sums of the device; no `first_block`: each tensor is one block of weights.
-std::vector<UpdateStat> gpu_update_stats(GpuWorkspace& memory, const UpdateSums* sums,
-                                         std::span<const int64_t> first_chunk,
-                                         std::span<const int64_t> first_block,
-                                         std::span<const int64_t> counts);
+void gpu_muon(const MuonUpdate& update, const DeviceStep& step);
+void gpu_qk_clip(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped,
+                 const DeviceStep& step);
+void gpu_balance(std::span<const BalanceTask> layers, const DeviceStep& step);
+
+/// The tensors of GpuUpdateStats: `first_chunk` of each block of weights, `first_block` of each tensor
+/// (empty: each tensor is one block), elements of each tensor, and its place among the step's.
+struct GpuStatsOf {
+  std::span<const int64_t> first_chunk, first_block, counts, indices;
+};
+/// Of sums of the device, to `stats`.
+void gpu_update_stats(GpuWorkspace& memory, const UpdateSums* sums, const GpuStatsOf& of, UpdateStat* stats);
 
 }  // namespace ingot

@@ -9,11 +9,17 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/gpu/anywhere.h"
 #include "device/simd/isa.h"
 
 namespace ingot {
 
 constexpr int64_t kOptimChunk = 16384;
+
+/// The factor of decoupled weight decay, 1 - lr wd, rounded once.
+INGOT_ANYWHERE float decay_factor(double lr, double weight_decay) {
+  return static_cast<float>(1.0 - lr * weight_decay);
+}
 
 /// What one chunk changed: sum of (w_new - w_old)^2 and sum of w_new^2.
 struct UpdateSums {
@@ -30,6 +36,14 @@ struct StoredPart {
   uint32_t key0 = 0, key1 = 0, stream_low = 0, stream_high = 0;
 };
 
+/// What AdamW and AdEMAMix take from the number of a step (adamw.h).
+struct AdamWNumbers {
+  double inv_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t)
+  double correction1;           ///< 1 - beta1^t
+  double one_minus_beta3;       ///< of the slow average
+  double alpha;                 ///< of the slow average, times correction1
+};
+
 /// One fused AdamW pass over `count` elements; see adamw.h for the formula.
 struct AdamWChunk {
   StoredPart master;
@@ -41,15 +55,15 @@ struct AdamWChunk {
   bool compute_bf16;        ///< else f32
   int64_t count;
   float grad_scale;  ///< unscale times clip factor
-  float decay;       ///< 1 - lr * weight_decay
+  float decay;       ///< decay_factor()
   float one_minus_beta1;
   float beta2;
   float one_minus_beta2;
-  float inv_sqrt_correction2;  ///< 1 / sqrt(1 - beta2^t)
+  float inv_sqrt_correction2;
   float eps;
-  float step_size;  ///< lr / (1 - beta1^t)
+  float step_size;  ///< lr / correction1
   float one_minus_beta3;
-  float alpha;  ///< of the slow average, times 1 - beta1^t
+  float alpha;
 };
 
 /// momentum <- beta * momentum + grad_weight * (grad_scale * grad);
@@ -81,7 +95,7 @@ struct ApplyChunk {
 struct BalanceArgs {
   const double* counts;  ///< [experts], whole numbers
   int64_t experts;
-  bool by_sign;
+  int64_t by_sign;  ///< 1, else 0: a word, so that no bytes are without a value (KeptLists)
   double rate, beta1, beta2, eps;
   float* bias;                  ///< [experts]
   float *exp_avg, *exp_avg_sq;  ///< [experts]; not of the sign rule, as is the next

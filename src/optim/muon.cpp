@@ -83,9 +83,6 @@ namespace {
 /// threads.
 constexpr int64_t kLargeBlock = int64_t{1} << 22;
 
-float decay_of(const MuonTensor& tensor) {
-  return static_cast<float>(1.0 - tensor.lr * tensor.weight_decay);
-}
 float step_size_of(const MuonConfig& config, const MuonTensor& tensor, int64_t rows, int64_t cols) {
   return static_cast<float>(tensor.lr * muon_scale(config, rows, cols));
 }
@@ -301,7 +298,7 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
       const int64_t at = band.begin - p.begin + c.begin;
       sums[static_cast<size_t>(i)] = INGOT_ISA_CALL(apply_chunk)(
           {part_of(p.master, at), update + c.begin, ingot::at(p.compute, p.compute_dtype, at),
-           p.compute_dtype == DType::bf16, c.count, decay_of(tensor), step_size});
+           p.compute_dtype == DType::bf16, c.count, decay_factor(tensor.lr, tensor.weight_decay), step_size});
     }
   });
   for (const UpdateSums& s : sums) {
@@ -311,19 +308,17 @@ void Muon::apply_band(const MuonTensor& tensor, const Band& band, Block& block, 
 }
 
 Muon::Factors Muon::factors_of(int64_t step, double grad_scale) const {
-  const double momentum = muon_momentum(config_, total_steps_, step);
+  const double momentum = momentum_at(step);
   return {momentum, grad_scale, config_.form == MomentumForm::lerp ? 1.0 - momentum : 1.0};
 }
 
-MuonUpdate Muon::update(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) const {
-  const Factors factors = factors_of(step, grad_scale);
-  MuonUpdate u{static_cast<float>(factors.grad_scale),
-               static_cast<float>(factors.momentum),
-               static_cast<float>(factors.grad_weight),
-               config_.nesterov,
+MuonUpdate Muon::update(std::span<const MuonTensor> tensors) const {
+  MuonUpdate u{config_.nesterov,
+               config_.form == MomentumForm::lerp,
                &config_.newton_schulz,
                {},
                std::vector<int64_t>(tensors.size() + 1),
+               {},
                {}};
   const auto values = [](const StoredValues& v, int64_t first) {
     return v.data == nullptr ? nullptr : static_cast<float*>(v.data) + first;
@@ -333,13 +328,14 @@ MuonUpdate Muon::update(std::span<const MuonTensor> tensors, int64_t step, doubl
     const ParamView& p = *t.param;
     INGOT_CHECK(b.whole() && p.sharding.group == nullptr, "'{}' is in parts", p.name);
     u.matrices.push_back({b.rows, b.cols, values(p.master, b.offset), values(p.grad, b.offset),
-                          values(t.momentum, b.offset), decay_of(t),
-                          step_size_of(config_, t, b.rows, b.cols)});
+                          values(t.momentum, b.offset), t.weight_decay, muon_scale(config_, b.rows, b.cols),
+                          t.index});
     u.first[b.tensor + 1] = static_cast<int64_t>(u.matrices.size());
   }
   for (size_t t = 0; t < tensors.size(); ++t) {
     u.first[t + 1] = std::max(u.first[t + 1], u.first[t]);  // empty tensors have no matrix
     u.counts.push_back(tensors[t].param->numel());
+    u.indices.push_back(tensors[t].index);
   }
   return u;
 }

@@ -8,6 +8,9 @@ namespace {
 
 INGOT_KERNEL(kChunkThreads)
 momentum_kernel(const GpuMomentum a) {
+  if (a.of.decision->made == 0) return;
+  const float grad_scale = static_cast<float>(a.of.decision->factor), beta = static_cast<float>(*a.momentum),
+              grad_weight = static_cast<float>(a.lerp ? 1.0 - *a.momentum : 1.0);
   const BlockChunk c = chunk_of_block(a.of.count);
   const GpuMuonMatrix& matrix = a.of.matrices[c.of];
   float* const momentum = matrix.momentum;
@@ -15,11 +18,11 @@ momentum_kernel(const GpuMomentum a) {
   for (int64_t i = c.begin + thread_index(); i < c.end; i += kChunkThreads) {
     const float grad = matrix.grad[i];
     if (momentum == nullptr)
-      input[i] = grad * a.grad_scale;
+      input[i] = grad * grad_scale;
     else if (a.nesterov)
-      input[i] = momentum_element<true>(grad, a.grad_scale, a.beta, a.grad_weight, momentum[i]);
+      input[i] = momentum_element<true>(grad, grad_scale, beta, grad_weight, momentum[i]);
     else
-      input[i] = momentum_element<false>(grad, a.grad_scale, a.beta, a.grad_weight, momentum[i]);
+      input[i] = momentum_element<false>(grad, grad_scale, beta, grad_weight, momentum[i]);
   }
 }
 
@@ -36,12 +39,15 @@ normalise_kernel(const GpuNormalise a) {
 INGOT_KERNEL(kChunkThreads)
 apply_kernel(const GpuMuonBatch a) {
   INGOT_SHARED(ChunkSquares, squares);
+  if (a.decision->made == 0) return;
   const BlockChunk c = chunk_of_block(a.count);
   const GpuMuonMatrix& matrix = a.matrices[c.of];
-  const float decay = matrix.decay, step_size = matrix.step_size;
+  const double lr = a.rates[matrix.index];
+  const float decay = decay_factor(lr, matrix.weight_decay),
+              step_size = static_cast<float>(lr * matrix.scale);
   float* const weights = matrix.weights;
   const float* const update = a.values + c.of * a.count;
-  update_chunk(c.begin, c.end, squares, matrix.sums + c.begin / kOptimChunk, [&](int64_t i) {
+  update_chunk(c.begin, c.end, squares, a.sums + matrix.first + c.begin / kOptimChunk, [&](int64_t i) {
     const float before = weights[i];
     const float after = applied_element(before, update[i], decay, step_size);
     weights[i] = after;

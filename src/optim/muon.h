@@ -75,24 +75,26 @@ struct MuonTensor {
   StoredValues momentum;  ///< absent only where the momentum is 0
   double lr;
   double weight_decay;
+  int64_t index = 0;  ///< of the parameter in its optimizer
 };
 
-/// A step as kernels of a device take it (update_kernels.h): f32, every matrix whole.
+/// A step as kernels of a device take it (update_kernels.h): f32, every matrix whole. Rates are those of the
+/// step, by `index`; its numbers are the momentum.
 struct MuonUpdate {
-  /// One matrix; what stands for the rest is as in MomentumChunk and ApplyChunk.
   struct Matrix {
     int64_t rows, cols;
     float* weights;
     const float* grad;
     float* momentum;  ///< nullptr: none
-    float decay, step_size;
+    double weight_decay, scale;
+    int64_t index;
   };
-  float grad_scale, beta, grad_weight;
-  bool nesterov;
+  bool nesterov, lerp;
   const NewtonSchulzConfig* newton_schulz;
   std::vector<Matrix> matrices;
   std::vector<int64_t> first;   ///< tensor t has the matrices first[t] .. first[t + 1]
   std::vector<int64_t> counts;  ///< elements of each tensor
+  std::vector<int64_t> indices;
 };
 
 /// Throws Error for a momentum outside [0, 1), negative steps or factors, or a bad Newton-Schulz config.
@@ -119,8 +121,10 @@ class Muon {
 
   /// Update number `step` (from 0, for the momentum) of all tensors. Returns one UpdateStat per tensor.
   std::vector<UpdateStat> step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale);
-  /// The same step, not made.
-  MuonUpdate update(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) const;
+  /// What all steps of these tensors are, for kernels.
+  MuonUpdate update(std::span<const MuonTensor> tensors) const;
+  /// The momentum of a step.
+  double momentum_at(int64_t step) const { return muon_momentum(config_, total_steps_, step); }
   const MuonConfig& config() const { return config_; }
   /// Bytes of scratch held now.
   int64_t scratch_bytes() const;

@@ -1,4 +1,4 @@
-// Gradient norm, clip factor, AdamW, AdEMAMix and the sizes of updates on a GPU.
+// Gradient norm, what it decides, AdamW, AdEMAMix and the sizes of updates on a GPU.
 #include "optim/adamw_element.h"
 #include "optim/gpu_chunk.h"
 #include "optim/gpu_optim.h"
@@ -25,11 +25,16 @@ sum_squares_kernel(const GpuSumSquares a) {
   INGOT_SHARED(Doubles, lanes);
   const int64_t chunk = chunk_of_thread();
   double own = 0;
-  if (chunk < a.chunks)
-    for (int64_t i = lane_of_thread(); i < a.parts[chunk].count; i += kSumLanes) {
-      const double value = a.parts[chunk].x[i];
+  if (chunk < a.chunks) {
+    const ChunkOfTensor c = chunk_of_tensors(a.of, chunk);
+    const GpuSumSquares::Values values = a.tensors != nullptr ? a.tensors[c.tensor] : a.equal;
+    const float* const x = values.x + (a.tensors != nullptr ? 0 : c.tensor * values.count);
+    const int64_t end = end_of_chunk(c.begin, values.count);
+    for (int64_t i = c.begin + lane_of_thread(); i < end; i += kSumLanes) {
+      const double value = x[i];
       own += value * value;
     }
+  }
   lanes.x[thread_index()] = own;
   sync_threads();
   if (lane_of_thread() != 0 || chunk >= a.chunks) return;
@@ -54,31 +59,44 @@ INGOT_INLINE bool is_finite(double x) {
 
 /// One thread: tensors are few, and their sums are added in order.
 INGOT_KERNEL(1)
-clip_kernel(const GpuClip a) {
+decision_kernel(const GpuDecision a) {
+  const StepScalars scalars = *a.scalars;
   double total = 0;
   bool finite = is_finite(*a.loss);
   for (int64_t t = 0; t < a.tensors; ++t) {
     total += a.sum_squares[t];
     finite = finite && is_finite(a.sum_squares[t]);
   }
-  const double norm = sqrt_rn(total) * (a.grad_scale < 0 ? -a.grad_scale : a.grad_scale);
-  const double factor = a.max_norm / (norm + 1e-6);
-  *a.factor = a.max_norm > 0 && factor < 1.0 ? factor : 1.0;
-  *a.is_finite = finite ? 1 : 0;
+  const double norm = sqrt_rn(total) * (scalars.grad_scale < 0 ? -scalars.grad_scale : scalars.grad_scale);
+  const double clipped = a.max_norm / (norm + 1e-6);
+  const double by_norm = a.max_norm > 0 && clipped < 1.0 ? clipped : 1.0;
+  a.decision->made = finite ? 1 : 0;
+  a.decision->factor = scalars.grad_scale * (scalars.clip_factor > 0 ? scalars.clip_factor : by_norm);
+}
+
+INGOT_INLINE AdamWFactors factors_of(const GpuAdamW& a, const GpuAdamWTensor& t) {
+  const AdamWNumbers n = *a.numbers;
+  const double lr = a.rates[t.index];
+  return {static_cast<float>(a.decision->factor),
+          decay_factor(lr, t.weight_decay),
+          static_cast<float>(1.0 - a.beta1),
+          static_cast<float>(a.beta2),
+          static_cast<float>(1.0 - a.beta2),
+          static_cast<float>(n.inv_sqrt_correction2),
+          static_cast<float>(a.eps),
+          static_cast<float>(lr / n.correction1),
+          static_cast<float>(n.one_minus_beta3),
+          static_cast<float>(n.alpha)};
 }
 
 template <bool mixing>
-INGOT_INLINE void adamw_chunk_of_block(const AdamWChunk& a, ChunkSquares& squares, UpdateSums* sums) {
-  float* const w = static_cast<float*>(a.master.data);
-  const float* const grad = static_cast<const float*>(a.grad.data);
-  float* const m = static_cast<float*>(a.exp_avg.data);
-  float* const v = static_cast<float*>(a.exp_avg_sq.data);
-  float* const slow = static_cast<float*>(a.exp_avg_slow.data);
-  const AdamWFactors factors = factors_of(a);
-  update_chunk(0, a.count, squares, sums, [&](int64_t i) {
-    const float before = w[i];
-    const float after = adamw_element<mixing>(factors, grad[i], before, m[i], v[i], slow + (mixing ? i : 0));
-    w[i] = after;
+INGOT_INLINE void adamw_chunk_of_block(const AdamWFactors& factors, const GpuAdamWTensor& t,
+                                       const ChunkOfTensor& c, ChunkSquares& squares, UpdateSums* sums) {
+  update_chunk(c.begin, end_of_chunk(c.begin, t.count), squares, sums, [&](int64_t i) {
+    const float before = t.weights[i];
+    const float after = adamw_element<mixing>(factors, t.grad[i], before, t.exp_avg[i], t.exp_avg_sq[i],
+                                              t.exp_avg_slow + (mixing ? i : 0));
+    t.weights[i] = after;
     return Changed{before, after};
   });
 }
@@ -86,11 +104,14 @@ INGOT_INLINE void adamw_chunk_of_block(const AdamWChunk& a, ChunkSquares& square
 INGOT_KERNEL(kChunkThreads)
 adamw_kernel(const GpuAdamW a) {
   INGOT_SHARED(ChunkSquares, squares);
-  const AdamWChunk& part = a.parts[block_index()];
-  if (part.exp_avg_slow.data != nullptr)
-    adamw_chunk_of_block<true>(part, squares, a.sums + block_index());
+  if (a.decision->made == 0) return;
+  const ChunkOfTensor c = chunk_of_tensors(a.of, block_index());
+  const GpuAdamWTensor t = a.tensors[c.tensor];
+  const AdamWFactors factors = factors_of(a, t);
+  if (t.exp_avg_slow != nullptr)
+    adamw_chunk_of_block<true>(factors, t, c, squares, a.sums + block_index());
   else
-    adamw_chunk_of_block<false>(part, squares, a.sums + block_index());
+    adamw_chunk_of_block<false>(factors, t, c, squares, a.sums + block_index());
 }
 
 /// Chunks of a block of weights whose sums are added at a time.
@@ -120,7 +141,10 @@ stats_kernel(const GpuUpdateStats a) {
     total += sum;
   }
   const double n = static_cast<double>(a.counts[t] > 1 ? a.counts[t] : 1);
-  if (thread < 2) (thread == 0 ? a.stats[t].update_rms : a.stats[t].weight_rms) = sqrt_rn(total / n);
+  if (thread < 2) {
+    GpuUpdateStat& to = a.stats[a.indices[t]];
+    (thread == 0 ? to.update_rms : to.weight_rms) = sqrt_rn(total / n);
+  }
 }
 
 GpuGrid grid_of_chunks(int64_t chunks) {
@@ -134,8 +158,8 @@ void launch_sum_squares(GpuStream stream, const GpuSumSquares& args) {
   launch("sums_of_tensors", sums_of_tensors_kernel, grid_of(args.of.tensors, kThreads), stream, args);
 }
 
-void launch_clip_factor(GpuStream stream, const GpuClip& args) {
-  launch("clip_factor", clip_kernel, {1, 1}, stream, args);
+void launch_decision(GpuStream stream, const GpuDecision& args) {
+  launch("decision", decision_kernel, {1, 1}, stream, args);
 }
 
 void launch_adamw(GpuStream stream, const GpuAdamW& args) {

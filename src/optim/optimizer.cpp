@@ -102,26 +102,47 @@ void Optimizer::reset() {
   steps_ = 0;
 }
 
-std::vector<UpdateStat> Optimizer::step_rule(const std::string& name, const StepArgs& args, Place& place,
-                                             int64_t step, const UpdateKernels* kernels) {
-  UpdateRule& rule = *rules_.at(name);
+std::vector<RuleTensor> Optimizer::tensors_of(const std::string& rule, double lr, Place& place,
+                                              int64_t step) const {
   const auto stream = [&](const ParamView& p, const std::string& values) {
     return hash64(fmt::format("{}.{} {}", p.name, values, step));
   };
+  const std::vector<double> rates = this->rates(lr);
   std::vector<RuleTensor> tensors;
   for (size_t i = 0; i < place.params.size(); ++i) {
     const ParamGroup& g = groups_[i];
-    if (g.optimizer != name) continue;
+    if (g.optimizer != rule) continue;
     ParamView& p = place.params[i];
     State& state = place.state[i];
     for (size_t s = 0; s < state.slots.size(); ++s)
       if (state.moments[s].storage == ValueStorage::bf16_stochastic)
         state.moments[s].stream = stream(p, state.slots[s].name);
     if (p.master.storage == ValueStorage::bf16_stochastic) p.master.stream = stream(p, "master");
-    tensors.push_back({&p, state.moments, args.lr * g.lr_multiplier * rule.rate_factor(),
-                       config_.weight_decay * g.decay_multiplier});
+    tensors.push_back(
+        {&p, state.moments, rates[i], config_.weight_decay * g.decay_multiplier, static_cast<int64_t>(i)});
   }
-  return rule.step_by(kernels, tensors, step, args.grad_scale * args.clip_factor);
+  return tensors;
+}
+
+std::vector<double> Optimizer::rates(double lr) const {
+  std::vector<double> rates;
+  for (const ParamGroup& g : groups_)
+    rates.push_back(lr * g.lr_multiplier * rules_.at(g.optimizer)->rate_factor());
+  return rates;
+}
+
+std::vector<double> Optimizer::numbers(int64_t step) const {
+  std::vector<double> all;
+  for (const auto& [name, rule] : rules_) std::ranges::copy(rule->numbers(step), std::back_inserter(all));
+  return all;
+}
+
+void Optimizer::step_rule(const std::string& name, const StepArgs& args, Place& place, int64_t step,
+                          UpdateStat* stats) {
+  const std::vector<RuleTensor> tensors = tensors_of(name, args.lr, place, step);
+  const std::vector<UpdateStat> made =
+      rules_.at(name)->step(tensors, step, args.grad_scale * args.clip_factor);
+  for (size_t i = 0; i < tensors.size(); ++i) stats[tensors[i].index] = made[i];
 }
 
 Optimizer::RuleKernels Optimizer::kernels_on(DeviceKind device) const {
@@ -140,25 +161,23 @@ Optimizer::RuleKernels Optimizer::kernels_on(DeviceKind device) const {
   return all;
 }
 
-std::vector<UpdateStat> Optimizer::step_at(Place& place, const StepArgs& args, int64_t step,
-                                           const RuleKernels& kernels) {
-  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor),
-              "lr = {}, gradient factor = {}", args.lr, args.grad_scale * args.clip_factor);
-  std::vector<UpdateStat> all(place.params.size());
+void Optimizer::launch_at(Place& place, const RuleKernels& kernels, DeviceStep step) {
   for (const auto& [name, rule] : rules_) {
-    const auto found = kernels.find(name);
-    const std::vector<UpdateStat> stats =
-        step_rule(name, args, place, step, found == kernels.end() ? nullptr : found->second);
-    auto next = stats.begin();
-    for (size_t i = 0; i < place.params.size(); ++i)
-      if (groups_[i].optimizer == name) all[i] = *next++;
+    if (const UpdateKernels* const by = kernels.at(name); by != nullptr)
+      rule->launch(*by, tensors_of(name, 0, place, 0), step);
+    else if (step.decision->made != 0)
+      step_rule(name, {.lr = step.scalars->lr, .grad_scale = step.decision->factor}, place,
+                static_cast<int64_t>(step.scalars->step), step.stats);
+    step.numbers += rule->numbers(0).size();
   }
-  return all;
 }
 
 void Optimizer::step(const StepArgs& args) {
+  INGOT_CHECK(std::isfinite(args.lr) && std::isfinite(args.grad_scale * args.clip_factor),
+              "lr = {}, gradient factor = {}", args.lr, args.grad_scale * args.clip_factor);
   memory_.data();  // brings the state back from a device
-  stats_ = step_at(place_, args, steps_);
+  stats_.resize(place_.params.size());
+  for (const auto& [name, rule] : rules_) step_rule(name, args, place_, steps_, stats_.data());
   ++steps_;
 }
 

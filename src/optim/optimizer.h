@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "optim/config.h"
+#include "optim/device_step.h"
 #include "optim/param.h"
 #include "optim/update_rule.h"
 #include "tensor/buffer.h"
@@ -65,9 +66,13 @@ class Optimizer {
   void move_state_to_device() const { memory_.on_device(); }
   /// Those that make the updates of each rule. Error where select_update_kernels() finds none.
   RuleKernels kernels_on(DeviceKind device) const;
-  /// Update number `step` at a place; one UpdateStat for each parameter.
-  std::vector<UpdateStat> step_at(Place& place, const StepArgs& args, int64_t step,
-                                  const RuleKernels& kernels = {});
+  /// UpdateRule::numbers() of all rules, one after another; as many for each step.
+  std::vector<double> numbers(int64_t step) const;
+  /// Of each parameter: the learning rate where the schedule says `lr`.
+  std::vector<double> rates(double lr) const;
+  /// Asks for an update at a place by kernels, or makes it by host code where a rule has none: then this is
+  /// code of a kernel, and reads and writes what `step` points to. DeviceStep::numbers: those of all rules.
+  void launch_at(Place& place, const RuleKernels& kernels, DeviceStep step);
   /// Counts a step; returns its number, from 0.
   int64_t count_step() { return steps_++; }
   /// The step that was counted last was not made.
@@ -110,8 +115,11 @@ class Optimizer {
   void check_params() const;
   void check_whole() const;
   void lay_out_state(uint64_t seed, Backing backing, DeviceKind device);
-  std::vector<UpdateStat> step_rule(const std::string& name, const StepArgs& args, Place& place, int64_t step,
-                                    const UpdateKernels* kernels);
+  /// The tensors of a rule at a place, for step number `step`.
+  std::vector<RuleTensor> tensors_of(const std::string& rule, double lr, Place& place, int64_t step) const;
+  /// Makes the update of a rule by host code; `stats`: by parameter.
+  void step_rule(const std::string& name, const StepArgs& args, Place& place, int64_t step,
+                 UpdateStat* stats);
 
   OptimizerConfig config_;
   int64_t config_version_ = 0;

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "optim/clip.h"
+#include "optim/adamw.h"
+#include "optim/device_step.h"
 #include "optim/kernels.h"
 #include "optim/param.h"
 #include "optim/work.h"
@@ -22,36 +23,38 @@ struct QkClipLayer;
 /// One layer of QK-clip.
 struct QkClipTask {
   const QkClipLayer* layer;
-  const double* max_logit;  ///< [heads]
+  const double* max_logit;  ///< [heads], on the device
 };
 
 /// What the choices of a step change of one layer, unless there were none.
 struct BalanceTask {
-  const double* counts;  ///< [experts], whole numbers
+  const double* counts;  ///< [experts], whole numbers; on the device
   int64_t experts;
   float* load;                ///< load_fractions(); nullptr: not wanted
-  const BalanceArgs* biases;  ///< balance_experts(), of these counts; nullptr: they stay
+  const BalanceArgs* biases;  ///< balance_experts(), of these counts, if StepScalars::balances; nullptr: no
 };
 
-/// The kernels of one device. Weights, gradients, state, biases and loads are at addresses of the device; all
-/// else is the host's, results too, for which the calls wait. They are for a thread whose launches go to the
-/// device, or for host code that is a kernel of it.
+/// The kernels of one device. They are asked for and not waited for: weights, gradients, state, biases, loads
+/// and what a step says, measures and decides are at addresses of the device; lists of these are the host's.
+/// They are for a thread whose launches go to the device, or for host code that is a kernel of it
+/// (device/gpu/launch_through.h).
 struct UpdateKernels {
   const char* name;  ///< "cuda"
   /// Why they do not take a parameter with its state; nullptr: they do.
   const char* (*refuse)(const ParamView& param, std::span<const StoredValues> state);
-  /// GradNorm::sum_squares.
-  std::vector<double> (*sum_squares)(std::span<const ParamView> params);
-  /// clip_of().
-  ClipFactor (*clip_factor)(std::span<const double> sum_squares, double grad_scale, double max_norm,
-                            double loss);
-  /// adamw_chunk() of each chunk, and combine().
-  std::vector<UpdateStat> (*adamw)(std::span<const AdamWChunk> parts, const TensorChunks& chunks);
+  /// GradNorm::sum_squares, to `sums`.
+  void (*sum_squares)(std::span<const ParamView> params, double* sums, KeptLists* lists);
+  /// clip_of() of the sums and the loss, which the scalars may know already.
+  void (*decide)(std::span<const ParamView> params, const double* sum_squares, const double* loss,
+                 double max_norm, const StepScalars* scalars, UpdateDecision* decision);
+  /// adamw_step(); `lr` is that of the step's rates, by AdamWTensor::index.
+  void (*adamw)(std::span<const AdamWTensor> tensors, const AdamWConfig& config, const DeviceStep& step);
   /// Muon::step().
-  std::vector<UpdateStat> (*muon)(const MuonUpdate& update);
+  void (*muon)(const MuonUpdate& update, const DeviceStep& step);
   /// qk_clip(), whose parameters they take; adds how many heads were clipped to `clipped`.
-  void (*qk_clip)(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped);
-  void (*balance)(std::span<const BalanceTask> layers);
+  void (*qk_clip)(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped,
+                  const DeviceStep& step);
+  void (*balance)(std::span<const BalanceTask> layers, const DeviceStep& step);
 };
 
 /// Whether the device has any that run now.

@@ -42,19 +42,27 @@ class AdamRule final : public UpdateRule {
   }
   std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                double grad_scale) override {
-    return step_by(nullptr, tensors, step, grad_scale);
+    return adamw_step(list_of(tensors), config_.adamw, step + 1, grad_scale, config_.ademamix);
   }
   const char* refuse_kernels(const ParamView&) const override { return nullptr; }
-  std::vector<UpdateStat> step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
-                                  int64_t step, double grad_scale) override {
-    std::vector<AdamWTensor> list;
-    for (const RuleTensor& t : tensors)
-      list.push_back(
-          {t.param, t.state[0], t.state[1], t.lr, t.weight_decay, mixing_ ? t.state[2] : StoredValues()});
-    return adamw_step(list, config_.adamw, step + 1, grad_scale, config_.ademamix, kernels);
+  std::vector<double> numbers(int64_t step) const override {
+    const AdamWNumbers n = adamw_numbers(config_.adamw, config_.ademamix, step + 1);
+    return {n.inv_sqrt_correction2, n.correction1, n.one_minus_beta3, n.alpha};
+  }
+  void launch(const UpdateKernels& kernels, std::span<const RuleTensor> tensors,
+              const DeviceStep& step) const override {
+    kernels.adamw(list_of(tensors), config_.adamw, step);
   }
 
  private:
+  std::vector<AdamWTensor> list_of(std::span<const RuleTensor> tensors) const {
+    std::vector<AdamWTensor> list;
+    for (const RuleTensor& t : tensors)
+      list.push_back({t.param, t.state[0], t.state[1], t.lr, t.weight_decay,
+                      mixing_ ? t.state[2] : StoredValues(), t.index});
+    return list;
+  }
+
   OptimizerConfig config_;
   bool mixing_;
 };
@@ -71,7 +79,7 @@ class MuonRule final : public UpdateRule {
   }
   std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                double grad_scale) override {
-    return step_by(nullptr, tensors, step, grad_scale);
+    return muon_.step(list_of(tensors), step, grad_scale);
   }
   const char* refuse_kernels(const ParamView& p) const override {
     if (muon_.config().newton_schulz.precision != NewtonSchulzPrecision::f32 && emulation().on &&
@@ -80,13 +88,10 @@ class MuonRule final : public UpdateRule {
     const bool whole = p.numel() == 0 || p.numel() == p.shape.numel();
     return whole && p.sharding.group == nullptr ? nullptr : "ranks divide matrices";
   }
-  std::vector<UpdateStat> step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
-                                  int64_t step, double grad_scale) override {
-    std::vector<MuonTensor> list;
-    for (const RuleTensor& t : tensors)
-      list.push_back({t.param, t.state.empty() ? StoredValues() : t.state[0], t.lr, t.weight_decay});
-    return kernels != nullptr ? kernels->muon(muon_.update(list, step, grad_scale))
-                              : muon_.step(list, step, grad_scale);
+  std::vector<double> numbers(int64_t step) const override { return {muon_.momentum_at(step)}; }
+  void launch(const UpdateKernels& kernels, std::span<const RuleTensor> tensors,
+              const DeviceStep& step) const override {
+    kernels.muon(muon_.update(list_of(tensors)), step);
   }
   double flops(const ParamView& p) const override {
     double flops = 0;
@@ -106,6 +111,13 @@ class MuonRule final : public UpdateRule {
   }
 
  private:
+  static std::vector<MuonTensor> list_of(std::span<const RuleTensor> tensors) {
+    std::vector<MuonTensor> list;
+    for (const RuleTensor& t : tensors)
+      list.push_back({t.param, t.state.empty() ? StoredValues() : t.state[0], t.lr, t.weight_decay, t.index});
+    return list;
+  }
+
   ValueStorage storage_;
   Muon muon_;
 };
@@ -127,10 +139,8 @@ std::map<std::string, RegisteredOptimizer>& registered() {
 
 }  // namespace
 
-std::vector<UpdateStat> UpdateRule::step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
-                                            int64_t step_number, double grad_scale) {
-  INGOT_CHECK(kernels == nullptr);
-  return step(tensors, step_number, grad_scale);
+void UpdateRule::launch(const UpdateKernels&, std::span<const RuleTensor>, const DeviceStep&) const {
+  INGOT_CHECK(false, "kernels that the rule refuses");
 }
 
 void register_optimizer(const std::string& name, RuleTakes takes, RuleMaker make) {

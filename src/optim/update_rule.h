@@ -17,6 +17,7 @@
 
 namespace ingot {
 
+struct DeviceStep;  // optim/device_step.h
 struct OptimizerConfig;
 struct UpdateKernels;  // optim/update_kernels.h
 
@@ -33,6 +34,7 @@ struct RuleTensor {
   std::span<const StoredValues> state;
   double lr;
   double weight_decay;
+  int64_t index;  ///< of the parameter in its optimizer
 };
 
 class UpdateRule {
@@ -44,9 +46,12 @@ class UpdateRule {
                                        double grad_scale) = 0;
   /// Why no kernels of a device (update_kernels.h) make its update of this parameter, or nullptr: they do.
   virtual const char* refuse_kernels(const ParamView&) const { return "the rule is host code"; }
-  /// step() by kernels that take every tensor, and that it does not refuse for any; nullptr: the CPU's.
-  virtual std::vector<UpdateStat> step_by(const UpdateKernels* kernels, std::span<const RuleTensor> tensors,
-                                          int64_t step, double grad_scale);
+  /// What those kernels read that follows from the number of a step, as many for each.
+  virtual std::vector<double> numbers(int64_t /*step*/) const { return {}; }
+  /// Asks kernels that take every tensor, and that it does not refuse for any, for step(). What stands in
+  /// RuleTensor::lr they do not read: DeviceStep has the rates.
+  virtual void launch(const UpdateKernels& kernels, std::span<const RuleTensor> tensors,
+                      const DeviceStep& step) const;
   /// Floating-point operations of one update; element-wise work is not counted.
   virtual double flops(const ParamView&) const { return 0; }
   /// Factor on the learning rate, besides the schedule's and the group's.

@@ -10,7 +10,7 @@
 #include "checkpoint/reader.h"
 #include "optim/balance.h"
 #include "optim/clip.h"
-#include "optim/gpu_update.h"
+#include "optim/device_update.h"
 #include "optim/optimizer.h"
 #include "optim/qk_clip.h"
 #include "parallel/ownership.h"
@@ -158,7 +158,6 @@ class TrainEngine {
   void build_optimizer(Backing backing);
   void build_balance();
   void build_device_update();
-  void build_gpu_update();
   /// What changes beside the parameters of `there`, with addresses of the device.
   AfterUpdate after_update(std::span<const ParamView> there) const;
   /// step() with weights on a device.
@@ -168,8 +167,8 @@ class TrainEngine {
                  std::optional<OnDevice>& weights, StepOutcome& o);
   void end_with_ranks(const StepCall& call, StartedStep& started, std::optional<OnDevice>& weights,
                       StepOutcome& o);
-  void end_on_gpu(const StepCall& call, StartedStep& started, std::optional<OnDevice>& weights,
-                  StepOutcome& o);
+  void end_back_on_host(const StepCall& call, StartedStep& started, std::optional<OnDevice>& weights,
+                        StepOutcome& o);
   void end_on_host(const StepCall& call, StepOutcome& o);
   /// While OnDevice lives: moves what came back to the host.
   void move_to_device() const;
@@ -200,9 +199,8 @@ class TrainEngine {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<BalanceController> balance_;
   std::vector<QkClipLayer> qk_layers_;  ///< empty: no clip
-  // Where weights may move to a device: one that takes host code as kernels, or a GPU.
+  /// Where weights may move to a device.
   std::unique_ptr<DeviceUpdate> device_update_;
-  std::unique_ptr<GpuUpdate> gpu_update_;
   std::unique_ptr<NamedPolicy> policy_;
   std::unique_ptr<OffloadStore> store_;
   std::unique_ptr<StepRunner> runner_;

@@ -1,5 +1,6 @@
 // TrainEngine's steps with weights, gradients and the optimizer's state on a device. See engine.h.
 #include "base/clock.h"
+#include "device/cuda/cuda_device.h"
 #include "train/engine.h"
 
 namespace ingot {
@@ -22,31 +23,24 @@ void TrainEngine::build_device_update() {
   device_update_ = std::make_unique<DeviceUpdate>(weights_device_, *optimizer_, there, after_update(there));
 }
 
-void TrainEngine::build_gpu_update() {
-  const std::vector<ParamView> there = optimizer_views(model_->weights(), *gradients_);
-  gpu_update_ = std::make_unique<GpuUpdate>(cuda_device(), *optimizer_, there, after_update(there));
-}
-
 StepOutcome TrainEngine::step_on_device(const data::Batch& batch, const StepCall& call) {
   const auto enters = [&](StepPart part) {
     if (call.observer != nullptr) call.observer->enters(part);
   };
   std::optional<OnDevice> weights(*this);
-  const bool on_gpu = weights_device_ == DeviceKind::cuda;
-  if (on_gpu && !gpu_update_) build_gpu_update();
-  if (!on_gpu && !device_update_) build_device_update();
+  if (!device_update_) build_device_update();
   move_to_device();  // what was read on the host: passes that are replayed ask for no tensors
-  if (on_gpu) {
+  if (weights_device_ == DeviceKind::cuda) {
     const LaunchOn on(&cuda_device());
     model_->weights().round_on_gpu();
   }
-  const bool alone = !on_gpu && ranks_->groups().world().size() == 1;
+  const bool here = device_update_->takes_all(), alone = here && ranks_->groups().world().size() == 1;
   const double begin = monotonic_seconds();
   StepOptions options = call.options;
   if (call.observer != nullptr && call.observer->wants_ops()) options.observer = call.observer;
   if (alone) options.sums = &device_update_->sums();
   enters(StepPart::passes);
-  if (device_update_) device_update_->begin_step();
+  device_update_->begin_step();
   const std::unique_ptr<StartedStep> started = runner_->start(batch, options);
   enters(StepPart::optimizer);
   gradients_->finish_step();
@@ -54,10 +48,10 @@ StepOutcome TrainEngine::step_on_device(const data::Batch& batch, const StepCall
   StepOutcome o;
   if (alone)
     end_alone(batch, call, *started, weights, o);
-  else if (on_gpu)
-    end_on_gpu(call, *started, weights, o);
-  else
+  else if (here)
     end_with_ranks(call, *started, weights, o);
+  else
+    end_back_on_host(call, *started, weights, o);
   o.passes_seconds = middle - begin;
   o.update_seconds = monotonic_seconds() - middle;
   return o;
@@ -111,28 +105,13 @@ void TrainEngine::end_with_ranks(const StepCall& call, StartedStep& started, std
   model_->weights().changed();
 }
 
-/// As on the cpu, by kernels of the GPU; what they do not take is the host's work, to which all values move.
-void TrainEngine::end_on_gpu(const StepCall& call, StartedStep& started, std::optional<OnDevice>& weights,
-                             StepOutcome& o) {
+/// Where a GPU has no kernels for a part of it: all values move to the host.
+void TrainEngine::end_back_on_host(const StepCall& call, StartedStep& started,
+                                   std::optional<OnDevice>& weights, StepOutcome& o) {
   o.stats = runner_->finish(started);
-  if (!gpu_update_->takes_all()) {
-    weights.reset();
-    bring_back();
-    return end_on_host(call, o);
-  }
-  const double scale = o.stats.valid > 0 ? 1.0 / o.stats.divisor : 0.0;
-  const std::vector<double> sum_squares = gpu_update_->sum_squares();
   weights.reset();
-  o.norm = norm_over_ranks(sum_squares, scale);
-  if (call.judge) call.judge(o.stats, o.norm);
-  if (call.observer != nullptr) call.observer->enters(StepPart::update);
-  weights.emplace(*this);
-  move_to_device();  // what the judge may have read
-  o.clipped_heads = gpu_update_->update({.lr = call.lr,
-                                         .grad_scale = scale,
-                                         .clip_factor = clip_factor(o.norm.norm, optimizer_->config().clip)},
-                                        moves_biases(), o.stats.expert_counts, o.stats.attention_logits);
-  model_->weights().changed();
+  bring_back();
+  end_on_host(call, o);
 }
 
 void TrainEngine::move_to_device() const {

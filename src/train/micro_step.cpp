@@ -229,7 +229,8 @@ void MicroStep::run_head(Value hidden_TD, const Prediction& what, Cotangents& c,
   } else {
     const std::initializer_list<Tensor> statistics = {h.logprob_T.tensor(), h.lse_T.tensor(),
                                                       objective.entropy ? h.entropy_T.tensor() : Tensor()};
-    if (stats == stats_ && options_.sums != nullptr) sum_on_device(h.logprob_T.tensor(), targets.tensor());
+    if (stats == stats_ && options_.sums != nullptr)
+      add_logprobs(h.logprob_T.tensor(), targets.tensor(), options_.sums->loss);
     if (c.is_late) {
       read({what.depth}, statistics);
     } else {
@@ -261,33 +262,12 @@ void MicroStep::read(const MicroRead& what, std::initializer_list<Tensor> values
     reads_.read(values, [counts = counts_, what](std::span<const Tensor> read) { counts->add(what, read); });
 }
 
-void MicroStep::sum_on_device(const Tensor& logprob_T, const Tensor& targets_T) const {
-  device_of(logprob_T.device)
-      .launch({{{logprob_T.data, logprob_T.bytes(), false},
-                {targets_T.data, targets_T.bytes(), false},
-                {options_.sums->loss, sizeof(double), true}},
-               [rows = logprob_T.numel()](std::span<void* const> at) {
-                 const auto* logprob = static_cast<const float*>(at[0]);
-                 const auto* targets = static_cast<const int32_t*>(at[1]);
-                 auto* sum = static_cast<double*>(at[2]);
-                 for (int64_t t = 0; t < rows; ++t)
-                   if (targets[t] >= 0) *sum += logprob[t];
-               }});
-}
-
 void MicroStep::sum_on_device(const Metric& metric) const {
   const bool largest = metric.reduce == Reduce::max;
   const std::map<int64_t, void*>& of_layer = largest ? options_.sums->logits : options_.sums->counts;
   const auto sums = of_layer.find(metric.layer);
   if (metric.name != (largest ? "max_attention_logit" : "router_counts") || sums == of_layer.end()) return;
-  const Tensor t = metric.value.tensor();
-  device_of(t.device).launch(
-      {{{t.data, t.bytes(), false}, {sums->second, t.numel() * static_cast<int64_t>(sizeof(double)), true}},
-       [meta = t.meta, largest](std::span<void* const> at) {
-         auto* sum = static_cast<double*>(at[1]);
-         for (const double v : to_doubles(Tensor(at[0], meta)))
-           *sum = largest ? std::max(*sum, v) : *sum + v, ++sum;
-       }});
+  add_values(metric.value.tensor(), sums->second, largest);
 }
 
 void MicroStep::seed_loss(const Value& loss, const float& cotangent, Tensor place) {

@@ -148,8 +148,6 @@ class MicroStep final : public PipelineStep {
   void read(const MicroRead& what, std::initializer_list<Tensor> values);
   /// Sets the cotangent of a router's loss: a scalar of the host, or where the places have it.
   void seed_loss(const Value& loss, const float& cotangent, Tensor place);
-  /// Adds the log-probabilities of the targets to StepSums::loss.
-  void sum_on_device(const Tensor& logprob_T, const Tensor& targets_T) const;
   /// Adds a metric to the sums of its layer, if they have some for it.
   void sum_on_device(const Metric& metric) const;
   void seed_router_losses(const std::vector<BalanceLosses>& losses);

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "device/cuda/cuda_device.h"
 #include "device/gemm/library_choice.h"
@@ -148,16 +151,26 @@ INSTANTIATE_TEST_SUITE_P(All, CudaModels, ::testing::ValuesIn(small_model_names(
   return name;
 });
 
+/// What the device did so far.
+struct Counts {
+  int64_t waits, allocations, copies, unplanned_copies, graphs;
+};
+Counts counts() {
+  const DeviceCounters& c = cuda_device().counters();
+  return {c.synchronizations, c.allocations, c.uploads + c.downloads, c.unplanned_copies, c.graph_launches};
+}
+
 class CudaSteps : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, CudaSteps, ::testing::Values("llama clip", "mla clip", "moe loads", "zaya"),
                          test_name_of);
 
-/// Weights, gradients and state stay on the GPU, where they are updated. The third step's passes are graphs.
+/// Weights, gradients and state stay on the GPU, where they are updated. From the third step on passes and
+/// update are graphs, and the host waits once.
 TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
   const Recipe r = recipe_of(GetParam());
   TrainEngine cpu(r);
   cpu.model().weights().initialize(3);
-  const std::vector<double> expected = steps(cpu, 3);
+  const std::vector<double> expected = steps(cpu, 4);
   const Unproven unproven;
   const ComputeOn on(DeviceKind::cuda);
   TrainEngine gpu(r);
@@ -171,8 +184,39 @@ TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
   measure(gpu, batch_of(r, 2), 0.01 / 3, measured);
   EXPECT_EQ(gpu.graph_counts().captured, 2);
   EXPECT_EQ(gpu.graph_counts().replayed, 2);
+  const Counts third = counts();
+  measure(gpu, batch_of(r, 3), 0.01 / 4, measured);
+  const Counts fourth = counts();
+  EXPECT_EQ(fourth.waits - third.waits, 1);
+  EXPECT_EQ(fourth.allocations, third.allocations);
+  EXPECT_EQ(fourth.unplanned_copies, third.unplanned_copies);
+  EXPECT_EQ(fourth.graphs - third.graphs, 3) << "each micro-batch, and the update";
+  EXPECT_EQ(fourth.copies - third.copies, 3 + 3);
   EXPECT_EQ(measured, expected);
   EXPECT_EQ(state_of(gpu), state_of(cpu));
+}
+
+/// The host learns of it after the update, eager or replayed, which has changed nothing.
+TEST(CudaSteps, ChangeNothingWhereAValueIsNotFinite) {
+  const Unproven unproven;
+  const ComputeOn on(DeviceKind::cuda);
+  TrainEngine gpu(recipe_of("llama clip"));
+  WeightSet& weights = gpu.model().weights();
+  weights.initialize(3);
+  const auto judge = [](const StepStats& stats, const GradNorm& norm) {
+    if (!norm.finite() || !std::isfinite(stats.loss())) fail("a value is not finite");
+  };
+  for (int step_number = 0; step_number < 3; ++step_number) {
+    const data::Batch batch = batch_of(gpu.recipe(), static_cast<uint64_t>(step_number));
+    float& value = weights.master(weights.size() - 1).as<float>()[0];
+    const float before_it = std::exchange(value, std::numeric_limits<float>::quiet_NaN());
+    const auto before = state_of(gpu);
+    EXPECT_THROW(gpu.step(batch, {.options = gpu.options(0, 2), .lr = 0.01, .judge = judge}), Error);
+    EXPECT_EQ(state_of(gpu), before) << step_number;
+    weights.master(weights.size() - 1).as<float>()[0] = before_it;
+    gpu.step(batch, {.options = gpu.options(0, 2), .lr = 0.01, .judge = judge});
+    EXPECT_NE(state_of(gpu), before) << step_number;
+  }
 }
 
 /// What three steps measured and left, on a device.

@@ -14,6 +14,7 @@
 #include "optim/balance.h"
 #include "optim/clip.h"
 #include "optim/gpu_step.h"
+#include "optim/gpu_step_sums.h"
 #include "optim/muon.h"
 #include "optim/optimizer.h"
 #include "optim/power.h"
@@ -36,13 +37,26 @@ void expect_same(const std::vector<UpdateStat>& a, const std::vector<UpdateStat>
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(UpdateStat)), 0);
 }
 
+/// What kernels read of a step whose rate of tensor t is rates[t], and its stats.
+struct StepWords {
+  StepScalars scalars{.lr = 0, .grad_scale = 1, .step = 0, .balances = 1, .clip_factor = 0};
+  UpdateDecision decision{.made = 1, .factor = 0.37};
+  std::vector<double> numbers, rates;
+  std::vector<UpdateStat> stats;
+
+  DeviceStep step() {
+    stats.resize(rates.size());
+    return {&scalars, &decision, numbers.data(), rates.data(), stats.data()};
+  }
+};
+
 /// Weights, gradients and moments of some tensors, after a few steps of AdamW or AdEMAMix.
 struct Updated {
   std::vector<ParamView> params;
   std::vector<std::vector<float>> values;
   std::vector<UpdateStat> stats;
 
-  Updated(const UpdateKernels* kernels, bool mixing) {
+  Updated(const UpdateKernels* kernels, bool mixing, bool made = true) {
     std::vector<AdamWTensor> tensors;
     for (const int64_t count : kCounts) {
       const uint64_t stream = values.size();
@@ -58,10 +72,23 @@ struct Updated {
     }
     for (size_t t = 0; t < params.size(); ++t) {
       const auto moment = [&](size_t kind) { return StoredValues(values[5 * t + kind].data()); };
-      tensors.push_back({&params[t], moment(2), moment(3), 3e-3, 0.1, mixing ? moment(4) : StoredValues()});
+      tensors.push_back({&params[t], moment(2), moment(3), 3e-3 / static_cast<double>(t + 1), 0.1,
+                         mixing ? moment(4) : StoredValues(), static_cast<int64_t>(t)});
     }
-    for (int64_t step = 1; step <= 3; ++step)
-      stats = adamw_step(tensors, {}, step, 0.37, {.beta3 = 0.99, .alpha = 2, .warmup = 10}, kernels);
+    const AdEMAMixConfig mix{.beta3 = 0.99, .alpha = 2, .warmup = 10};
+    StepWords words;
+    words.decision.made = made ? 1 : 0;
+    for (const AdamWTensor& t : tensors) words.rates.push_back(t.lr);
+    for (int64_t step = 1; step <= 3; ++step) {
+      if (kernels == nullptr) {
+        stats = adamw_step(tensors, {}, step, 0.37, mix);
+        continue;
+      }
+      const AdamWNumbers n = adamw_numbers({}, mix, step);
+      words.numbers = {n.inv_sqrt_correction2, n.correction1, n.one_minus_beta3, n.alpha};
+      kernels->adamw(tensors, {}, words.step());
+      stats = words.stats;
+    }
   }
 };
 
@@ -71,7 +98,7 @@ struct Orthogonalised {
   std::vector<std::vector<float>> values;
   std::vector<UpdateStat> stats;
 
-  Orthogonalised(const UpdateKernels* kernels, const MuonConfig& config) {
+  Orthogonalised(const UpdateKernels* kernels, const MuonConfig& config, bool made = true) {
     const auto add = [&](const Shape& shape, int64_t matrices, std::vector<int64_t> splits) {
       ParamView p;
       p.name = std::to_string(params.size());
@@ -96,12 +123,21 @@ struct Orthogonalised {
       params[t].master = values[3 * t].data(), params[t].grad = values[3 * t + 1].data();
       const bool has_momentum = needs_momentum(config);
       tensors.push_back({&params[t], has_momentum ? StoredValues(values[3 * t + 2].data()) : StoredValues(),
-                         1e-2 / static_cast<double>(t + 1), 0.1});
+                         1e-2 / static_cast<double>(t + 1), 0.1, static_cast<int64_t>(t)});
     }
     Muon muon(config);
-    for (int64_t step = 0; step < 2; ++step)
-      stats = kernels != nullptr ? kernels->muon(muon.update(tensors, step, 0.37))
-                                 : muon.step(tensors, step, 0.37);
+    StepWords words;
+    words.decision.made = made ? 1 : 0;
+    for (const MuonTensor& t : tensors) words.rates.push_back(t.lr);
+    for (int64_t step = 0; step < 2; ++step) {
+      if (kernels == nullptr) {
+        stats = muon.step(tensors, step, 0.37);
+        continue;
+      }
+      words.numbers = {muon.momentum_at(step)};
+      kernels->muon(muon.update(tensors), words.step());
+      stats = words.stats;
+    }
   }
 };
 
@@ -124,6 +160,18 @@ class GpuStep : public ::testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override { set_emulation({true, GetParam()}); }
   void TearDown() override { set_emulation({}); }
+  std::vector<double> sum_squares(const std::vector<ParamView>& params) const {
+    std::vector<double> sums(params.size());
+    gpu_.sum_squares(params, sums.data(), nullptr);
+    return sums;
+  }
+  UpdateDecision decision(const std::vector<ParamView>& params, const StepScalars& scalars, double max_norm,
+                          double loss) const {
+    const std::vector<double> sums = sum_squares(params);
+    UpdateDecision decision{};
+    gpu_.decide(params, sums.data(), &loss, max_norm, &scalars, &decision);
+    return decision;
+  }
   const UpdateKernels& gpu_ = gpu_update_kernels();
 };
 
@@ -137,6 +185,13 @@ TEST_P(GpuStep, HasTheCpusUpdates) {
     EXPECT_EQ(emulated.values, cpu.values);
     expect_same(emulated.stats, cpu.stats);
     EXPECT_GT(cpu.stats.back().update_rms, 0);
+    const Updated refused(&gpu_, mixing, false);
+    for (size_t t = 0; t < refused.values.size(); ++t) {
+      const bool is_random = t % 5 < 2;
+      EXPECT_EQ(refused.values[t], is_random
+                                       ? normals(std::ssize(refused.values[t]), t, t % 5 == 0 ? 0.3 : 0.01)
+                                       : std::vector<float>(refused.values[t].size()));
+    }
   }
 }
 
@@ -152,14 +207,15 @@ TEST_P(GpuStep, HasTheCpusNormAndClips) {
   for (const double scale : {1.0, 1.0 / 300, -0.1})
     for (const double most : {0.0, 1.0, 1e9}) {
       const GradNorm cpu = gradient_norm(params, scale);
-      EXPECT_EQ(gpu_.sum_squares(params), cpu.sum_squares);
-      const ClipFactor clip = gpu_.clip_factor(cpu.sum_squares, scale, most, 2.5);
-      EXPECT_TRUE(clip.is_finite);
-      EXPECT_EQ(clip.factor, clip_factor(cpu.norm, most));
-      EXPECT_FALSE(gpu_.clip_factor(cpu.sum_squares, scale, most, std::nan("")).is_finite);
+      EXPECT_EQ(sum_squares(params), cpu.sum_squares);
+      const UpdateDecision found = decision(params, {.grad_scale = scale}, most, 2.5);
+      EXPECT_EQ(found.made, 1);
+      EXPECT_EQ(found.factor, scale * clip_factor(cpu.norm, most));
+      EXPECT_EQ(decision(params, {.grad_scale = scale, .clip_factor = 0.25}, most, 2.5).factor, scale * 0.25);
+      EXPECT_EQ(decision(params, {.grad_scale = scale}, most, std::nan("")).made, 0);
     }
   grads.back()[39000] = std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(gpu_.clip_factor(gpu_.sum_squares(params), 1, 1, 2.5).is_finite);
+  EXPECT_EQ(decision(params, {.grad_scale = 1}, 1, 2.5).made, 0);
 }
 
 TEST_P(GpuStep, HasTheCpusMuon) {
@@ -172,6 +228,13 @@ TEST_P(GpuStep, HasTheCpusMuon) {
     EXPECT_EQ(emulated.values, cpu.values);
     expect_same(emulated.stats, cpu.stats);
     for (const UpdateStat& s : cpu.stats) EXPECT_EQ(s.update_rms > 0, &s != &cpu.stats[3]);
+    if (config.nesterov) continue;
+    const Orthogonalised refused(&gpu_, config, false);
+    for (size_t t = 0; t < refused.values.size(); ++t) {
+      const std::vector<float>& values = refused.values[t];
+      EXPECT_EQ(values, t % 3 == 2 ? std::vector<float>(values.size())
+                                   : normals(std::ssize(values), t, t % 3 == 0 ? 0.3 : 0.01));
+    }
   }
 }
 
@@ -220,8 +283,12 @@ TEST_P(GpuStep, AddsTheSizesOfManyChunksInOrder) {
     const double n = static_cast<double>(std::max<int64_t>(1, counts[t]));
     expected.push_back({std::sqrt(update / n), std::sqrt(weight / n)});
   }
+  std::vector<UpdateStat> stats(4);
+  const std::vector<int64_t> indices = {2, 0, 3};
   GpuWorkspace memory;
-  expect_same(gpu_update_stats(memory, memory.list(sums), first_chunk, first_block, counts), expected);
+  gpu_update_stats(memory, memory.list(sums), {first_chunk, first_block, counts, indices}, stats.data());
+  expect_same({stats[2], stats[0], stats[3]}, expected);
+  EXPECT_EQ(stats[1].update_rms, 0);
 }
 
 /// Weights of attention layers and the largest logits of their heads.
@@ -257,7 +324,13 @@ TEST_P(GpuStep, HasTheCpusClippedHeads) {
         tasks.push_back({&emulated.layers[i], tops[i].data()});
       }
       double counted = 100;
-      gpu_.qk_clip({threshold, alpha}, tasks, &counted);
+      StepWords words;
+      words.decision.made = 0;
+      gpu_.qk_clip({threshold, alpha}, tasks, &counted, words.step());
+      EXPECT_EQ(counted, 100);
+      EXPECT_EQ(emulated.values, Attention().values);
+      words.decision.made = 1;
+      gpu_.qk_clip({threshold, alpha}, tasks, &counted, words.step());
       EXPECT_EQ(counted, static_cast<double>(100 + clipped));
       EXPECT_EQ(clipped, threshold > 1e6 ? 0 : 7);
       EXPECT_EQ(emulated.values, cpu.values);
@@ -300,7 +373,17 @@ TEST_P(GpuStep, HasTheCpusBalance) {
         tasks.push_back(
             {args[3 + l].counts, kExperts, emulated[l].load.data(), l != 2 ? &args[3 + l] : nullptr});
       }
-      gpu_.balance(tasks);
+      const float bias = emulated[0].bias[0], load = emulated[0].load[0];
+      StepWords words;
+      words.decision.made = 0;
+      gpu_.balance(tasks, words.step());
+      EXPECT_EQ(emulated[0].load[0], load);
+      words.decision.made = 1, words.scalars.balances = 0;
+      gpu_.balance(tasks, words.step());
+      EXPECT_EQ(emulated[0].bias[0], bias);
+      EXPECT_NE(emulated[0].load[0], load);
+      words.scalars.balances = 1;
+      gpu_.balance(tasks, words.step());
       for (size_t l = 0; l < 3; ++l) {
         EXPECT_EQ(emulated[l].bias, cpu[l].bias);
         for (int m = 0; m < 2; ++m) EXPECT_EQ(emulated[l].moments[m], cpu[l].moments[m]);
@@ -313,6 +396,28 @@ TEST_P(GpuStep, HasTheCpusBalance) {
     EXPECT_EQ(cpu[0].step, rule == BalanceRule::sign ? 3 : 7);
     EXPECT_EQ(cpu[1].bias[0], 0.25f);
   }
+}
+
+TEST(GpuStepSums, AddWhatMicroBatchesMeasure) {
+  set_emulation({true, 1});
+  std::vector<int32_t> targets, choices;
+  const std::vector<float> logprob = normals(700, 1, 1), logits = normals(300, 2, 1);
+  double loss = 1, expected = 1;
+  for (size_t t = 0; t < logprob.size(); ++t) {
+    targets.push_back(t % 3 == 0 ? -1 : 5);
+    if (t % 3 != 0) expected += double{logprob[t]};
+  }
+  emulated::launch_add_logprobs({}, {logprob.data(), targets.data(), std::ssize(logprob), &loss});
+  EXPECT_NEAR(loss, expected, 1e-9);
+  std::vector<double> largest(300, 0.5), counts(300, 2);
+  for (int32_t i = 0; i < 300; ++i) choices.push_back(i % 7);
+  emulated::launch_add_values({}, {logits.data(), DType::f32, 300, true, largest.data()});
+  emulated::launch_add_values({}, {choices.data(), DType::i32, 300, false, counts.data()});
+  for (size_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(largest[i], std::max(0.5, double{logits[i]}));
+    EXPECT_EQ(counts[i], 2 + static_cast<double>(i % 7));
+  }
+  set_emulation({});
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GpuStep, ::testing::Values(1, 2, 3));

@@ -119,7 +119,7 @@ TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
                              "attention_queries",
                              "attention_keys",
                              "sum_squares",
-                             "clip_factor",
+                             "decision",
                              "adamw",
                              "update_stats",
                              "momentum",

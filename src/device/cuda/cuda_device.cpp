@@ -95,10 +95,6 @@ class DriverDevice final : public CudaDevice {
     upload(to, from, bytes, StreamRole::compute);
     count_unplanned_copy();
   }
-  void get(void* to, const void* from, int64_t bytes) override {
-    download(to, from, bytes);
-    count_unplanned_copy();
-  }
 
   /// The driver has taken the bytes of memory that is not pinned when it returns, and the host pins none.
   void upload(void* to, const void* from, int64_t bytes, StreamRole role) override {

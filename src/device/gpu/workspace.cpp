@@ -1,9 +1,36 @@
 // See workspace.h.
 #include "device/gpu/workspace.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace ingot {
+
+KeptLists::~KeptLists() {
+  try {
+    for (const List& list : lists_)
+      if (list.there != nullptr) device_->give_back(list.there);
+  } catch (...) {  // a device that fails says so in every later call
+  }
+}
+
+void* KeptLists::keep(GpuMemory& device, const void* host, int64_t bytes) {
+  device_ = &device;
+  if (next_ == lists_.size()) lists_.emplace_back();
+  List& list = lists_[next_++];
+  const auto* const from = static_cast<const std::byte*>(host);
+  const std::span<const std::byte> now(from, static_cast<size_t>(bytes));
+  if (std::ranges::equal(list.host, now)) return list.there;
+  if (std::ssize(list.host) != bytes) {
+    if (list.there != nullptr) device.give_back(std::exchange(list.there, nullptr));
+    list.host.clear();
+    list.there = device.borrow(bytes);
+  }
+  device.put(list.there, host, bytes);
+  list.host.assign(now.begin(), now.end());
+  return list.there;
+}
 
 GpuWorkspace::~GpuWorkspace() {
   try {
@@ -22,21 +49,14 @@ void* GpuWorkspace::take(int64_t bytes) {
 }
 
 void* GpuWorkspace::copy(const void* host, int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (kept_ != nullptr && device_ != nullptr) return kept_->keep(*device_, host, bytes);
   void* const to = take(bytes);
-  if (bytes == 0) return to;
   if (device_ != nullptr)
     device_->put(to, host, bytes);
   else
     std::memcpy(to, host, static_cast<size_t>(bytes));
   return to;
-}
-
-void GpuWorkspace::get(void* to, const void* from, int64_t bytes) const {
-  if (bytes == 0) return;
-  if (device_ != nullptr)
-    device_->get(to, from, bytes);
-  else
-    std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 }  // namespace ingot

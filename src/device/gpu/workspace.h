@@ -1,6 +1,6 @@
-// Memory of the launches of one call: lists that kernels read, scratch, and results for the host. It is the
-// memory of the device that is the thread's launcher (launcher.h), or the host's where there is none and the
-// emulator runs kernels at once. Not thread-safe.
+// Memory of the launches of one call: lists that kernels read, and scratch. It is the memory of the device
+// that is the thread's launcher (launcher.h), or the host's where there is none and the emulator runs kernels
+// at once. Not thread-safe.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -20,13 +20,38 @@ class GpuMemory {
   virtual void give_back(void* memory) = 0;
   /// Copies from the host; the host's bytes may change once this returns.
   virtual void put(void* to, const void* from, int64_t bytes) = 0;
-  /// Copies to the host what is there after all that was asked for, and waits.
-  virtual void get(void* to, const void* from, int64_t bytes) = 0;
+};
+
+/// Lists of the same calls, made again and again, which stay on the device: of two rounds of calls in one
+/// order the second copies what is other than in the first, byte by byte: their elements have no bytes that
+/// stand between values. Not thread-safe. The device must outlive it.
+class KeptLists {
+ public:
+  KeptLists() = default;
+  ~KeptLists();
+  KeptLists(const KeptLists&) = delete;
+  KeptLists& operator=(const KeptLists&) = delete;
+
+  /// The next call is the first of a round.
+  void restart() { next_ = 0; }
+  /// Where these bytes of the host are on the device.
+  void* keep(GpuMemory& device, const void* host, int64_t bytes);
+
+ private:
+  struct List {
+    std::vector<std::byte> host;
+    void* there = nullptr;
+  };
+  GpuMemory* device_ = nullptr;
+  std::vector<List> lists_;
+  size_t next_ = 0;
 };
 
 class GpuWorkspace {
  public:
-  GpuWorkspace() : device_(dynamic_cast<GpuMemory*>(gpu_launcher())) {}
+  /// `kept`: where lists stay once this is gone; nullptr: nowhere.
+  explicit GpuWorkspace(KeptLists* kept = nullptr)
+      : device_(dynamic_cast<GpuMemory*>(gpu_launcher())), kept_(kept) {}
   /// What the stream is asked for later may use the memory again.
   ~GpuWorkspace();
   GpuWorkspace(const GpuWorkspace&) = delete;
@@ -46,20 +71,13 @@ class GpuWorkspace {
   T* scratch(int64_t count) {
     return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));
   }
-  /// Values after the launches so far, for which it waits.
-  template <class T>
-  std::vector<T> read(const T* from, int64_t count) const {
-    std::vector<T> values(static_cast<size_t>(count));
-    get(values.data(), from, count * static_cast<int64_t>(sizeof(T)));
-    return values;
-  }
 
  private:
   void* take(int64_t bytes);
   void* copy(const void* host, int64_t bytes);
-  void get(void* to, const void* from, int64_t bytes) const;
 
   GpuMemory* const device_;  ///< nullptr: the host
+  KeptLists* const kept_;
   std::vector<void*> borrowed_;
   std::vector<std::unique_ptr<std::byte[]>> own_;
 };
