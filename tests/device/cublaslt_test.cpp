@@ -178,6 +178,9 @@ TEST_F(CublasLt, LeavesOutWhatSplitsK) {
   GpuMmaProduct p;
   p.m = p.n = p.k = 16, p.a_row = p.b_k = p.c_row = 16;
   EXPECT_EQ(products.plans(p).size(), 2u);
+  p.scale = 2;
+  EXPECT_THROW(products.plans(p), InternalError) << "what it does not do";
+  p.scale = 1;
   p.a = reinterpret_cast<const void*>(8);
   fake_cublaslt().alignment = 16;
   EXPECT_TRUE(products.plans(p).empty()) << "an operand at a multiple of 8 bytes";

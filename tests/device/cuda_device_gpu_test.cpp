@@ -262,16 +262,18 @@ TEST(CudaSteps, InBf16HaveTheBitsOfTheTensorCoresThatAreEmulated) {
   EXPECT_NE(gpu.measured, train_on(DeviceKind::cpu, r).measured);
 }
 
-/// The faked library multiplies as the emulator's instructions do.
+/// The faked library multiplies as the emulator's instructions do. Capped logits are ours with it too.
 TEST(CudaSteps, ByCublasLtHaveTheBitsOfThoseByOurProducts) {
   if (!cuda_device().driver().is_faked()) GTEST_SKIP() << "the library's products have bits of their own";
   Recipe r = recipe_of("llama clip");
-  r.model.width = 64, r.model.hidden = 72;
+  r.model.width = 64, r.model.hidden = 72, r.model.vocab = 72;
+  r.model.head_cap = {.kind = HeadCapKind::tanh, .cap = 5};
   r.run.precision = PrecisionChoice::bf16;
   const Unproven unproven;
   const Trained ours = train_on(DeviceKind::cuda, r);
-  EXPECT_EQ(ours.array_copies, 3 * (1 + 2))
-      << "weights are rounded once a step, and one gradient is copied in each of two micro-batches";
+  EXPECT_EQ(ours.array_copies, 3 * (1 + 2 * (1 + 2)))
+      << "weights are rounded once a step; in each of two micro-batches one gradient is copied, and the "
+         "cotangents of logits are rounded for two products";
   ::setenv("INGOT_CUBLASLT_LIBRARY", kFakeCublasLt, 1);
   set_products("cublaslt");
   const int before = fake_cublaslt().products;

@@ -12,7 +12,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "device/gemm/gpu_tensor_cores.h"
-#include "support/mma_operands.h"
+#include "support/capped_products.h"
 
 namespace ingot::test::cuda_products_gpu_test {
 
@@ -92,6 +92,32 @@ TEST_P(CudaProducts, OfARowDoNotDependOnOthers) {
   EXPECT_EQ(0, std::memcmp(beside.data() + kRow * kNarrow, all.data() + kRow * kNarrow, kNarrow * 4))
       << "beside NaN";
   EXPECT_TRUE(std::isnan(beside[(kRow + 1) * kNarrow]));
+}
+
+/// Logits that a product caps have the bits of rows that the kernel of `head` caps.
+TEST_P(CudaProducts, CappedHaveTheBitsOfRowsThatAreCappedAfterwards) {
+  const MmaTestOperand a(MmaOperand::bf16, kRows, kDepth, true, 0, 1),
+      b(MmaOperand::bf16, kWide, kDepth, true, 0, 2);
+  const OnGpu on_a(a.data(), a.bytes()), on_b(b.data(), b.bytes());
+  for (const int64_t columns : {kWide, kNarrow})
+    for (const int64_t rows : {kRows, int64_t{5}})
+      for (const MmaTestCap& by : kMmaTestCaps) {
+        std::vector<float> in_product(static_cast<size_t>(rows * columns)), afterwards = in_product;
+        const auto bytes = static_cast<int64_t>(in_product.size() * sizeof(float));
+        const OnGpu first(nullptr, bytes), second(nullptr, bytes);
+        GpuMmaProduct p = product_of(a, b, rows, columns, kDepth);
+        p.a = on_a.data(), p.b = on_b.data(), p.c = first.data();
+        const LaunchOn on(&cuda_device());
+        GetParam()(p);
+        INGOT_GPU_CALL(launch_head_logits)
+        ({}, {static_cast<float*>(first.data()), columns, columns, by.cap, by.scale}, rows);
+        p.c = second.data(), p.cap = by.cap, p.scale = by.scale;
+        GetParam()(p);
+        cuda_device().download(afterwards.data(), first.data(), bytes);
+        cuda_device().download(in_product.data(), second.data(), bytes);
+        EXPECT_EQ(0, std::memcmp(in_product.data(), afterwards.data(), static_cast<size_t>(bytes)))
+            << rows << "x" << columns << ", cap " << by.cap.cap << ", scale " << by.scale;
+      }
 }
 
 /// Where a faked driver has the emulator's chains they are the same.

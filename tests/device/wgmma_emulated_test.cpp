@@ -12,7 +12,7 @@
 #define INGOT_ISA_gpu 1
 #define INGOT_ISA_emulated 1
 #include "device/gpu/hopper.h"
-#include "support/mma_operands.h"
+#include "support/capped_products.h"
 
 namespace ingot::test::wgmma_emulated_test {
 
@@ -82,6 +82,43 @@ TEST_P(WgmmaProducts, AreOneChainForEachOutput) {
     }
   EXPECT_EQ(launches.count() + few.count(), products);
   EXPECT_EQ(few.count(), 12) << "of few rows, along k";
+}
+
+TEST_P(WgmmaProducts, CappedHaveTheBitsOfRowsThatAreCappedAfterwards) {
+  struct Size {
+    int64_t m, n, k, beyond;
+  };
+  const Launches launches("wgmma_product"), few("few_rows_wgmma_product");
+  for (const Size& s : {Size{1, 64, 8, 0},
+                        {16, 200, 72, 3},
+                        {17, 72, 16, 0},
+                        {136, 136, 136, 1},
+                        {3, 1032, 64, 0},
+                        {136, 1032, 72, 16}})
+    for (const MmaTestCap& by : kMmaTestCaps) {
+      const MmaTestOperand a(MmaOperand::bf16, s.m, s.k, true, 0, 1),
+          b(s.m == 17 ? MmaOperand::rounded : MmaOperand::bf16, s.n, s.k, true, 8, 2);
+      EXPECT_TRUE(capped_as_rows_are(multiply_on_tensor_cores, a, b, s.m, s.n, s.k, s.beyond, by))
+          << fmt::format("{}x{}x{}, cap {}, scale {}", s.m, s.n, s.k, by.cap.cap, by.scale);
+    }
+  EXPECT_EQ(launches.count(), 18) << "three sizes, three caps, capped and not";
+  EXPECT_EQ(few.count(), 18);
+}
+
+TEST_P(WgmmaProducts, ThatAreCappedAreThoseOfLogitsAlone) {
+  const MmaTestOperand a(MmaOperand::bf16, 64, 64, true, 0, 1), b(MmaOperand::bf16, 64, 64, true, 0, 2);
+  std::vector<float> c(64 * 64);
+  GpuMmaProduct p = product_of(a, b, 64, 64, 64);
+  p.c = c.data(), p.scale = 2;
+  EXPECT_NO_THROW(multiply_on_tensor_cores(p));
+  EXPECT_THROW(multiply_rows_on_tensor_cores({p, kMmaOffsets.data(), 1}), InternalError);
+  EXPECT_THROW(multiply_depth_on_tensor_cores({p, kMmaOffsets.data(), 1}), InternalError);
+  EXPECT_THROW(multiply_batch_on_tensor_cores({p, 1}), InternalError);
+  EXPECT_THROW(multiply_symmetric_on_tensor_cores({p, 1}), InternalError);
+  p.a_row = 1, p.a_k = 64;
+  EXPECT_THROW(multiply_on_tensor_cores(p), InternalError) << "along rows";
+  p.a_row = 64, p.a_k = 1, p.a_is = MmaOperand::split;
+  EXPECT_THROW(multiply_on_tensor_cores(p), InternalError) << "of f32";
 }
 
 TEST_P(WgmmaProducts, OfGroupsOfRowsAreOneChainForEachOutput) {

@@ -8,6 +8,7 @@
 
 #include "device/gpu/emulator.h"
 #include "device/sim/sim_device.h"
+#include "ops/head/head.h"
 #include "ops/registry.h"
 #include "support/model_logprobs.h"
 #include "support/sim_orders.h"
@@ -112,8 +113,41 @@ TEST_P(MmaInvariance, GradientsDoNotDependOnTheOrderOfThreadsAndStreams) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MmaInvariance, ::testing::Values("gpt2", "llama", "moe", "zaya"));
+/// The last has a head whose products are capped.
+INSTANTIATE_TEST_SUITE_P(Models, MmaInvariance,
+                         ::testing::Values("gpt2", "llama", "moe", "zaya", "llama-unrotated"));
 INSTANTIATE_TEST_SUITE_P(Models, MmaChain, ::testing::Values("gpt2", "llama", "moe"));
+
+/// Training's product caps logits, sampling's is followed by an op that does.
+TEST(MmaHead, GivesSamplingTheLogitsOfTraining) {
+  constexpr int64_t kTokens = 20, kWidth = 32, kVocabulary = 72;
+  const Random random(5, RandomPurpose::test, 1);
+  std::vector<bf16> x, w;
+  for (uint64_t i = 0; i < kTokens * kWidth; ++i) x.push_back(to_bf16(static_cast<float>(random.normal(i))));
+  for (uint64_t i = 0; i < kVocabulary * kWidth; ++i)
+    w.push_back(to_bf16(static_cast<float>(random.normal(9000 + i))));
+  const std::vector<int32_t> targets(kTokens, 3);
+  const SoftCap cap{2, 1.5, 2};
+  for (const bool wgmma : {false, true}) {
+    set_emulation({.on = true, .seed = 3, .mma = true, .wgmma = wgmma});
+    auto before = emulated_launches();
+    HeapArena arena(sim_device());
+    Tape tape(arena, {.device = DeviceKind::sim, .copies_leaves = true, .record = false});
+    const Value x_TD = tape.leaf(Tensor::of(x.data(), {kTokens, kWidth})),
+                w_VD = tape.leaf(Tensor::of(w.data(), {kVocabulary, kWidth})),
+                targets_T = tape.leaf(Tensor::of(targets.data(), {kTokens}));
+    const auto head = tape.apply(head_op(), HeadAttr{.mode = HeadMode::store, .cap = cap},
+                                 {x_TD, w_VD, targets_T, {}, {}, {}, {}});
+    const HostCopy training(head[head_slot::logits].tensor()),
+        sampling(head_logits(tape, cap, x_TD, w_VD).tensor());
+    EXPECT_EQ(0, std::memcmp(training.as<float>(), sampling.as<float>(), kTokens * kVocabulary * 4)) << wgmma;
+    EXPECT_NE(training.as<float>()[0], 0.0f);
+    for (const char* kernel : {"activation_forward", "head_statistics"})
+      EXPECT_EQ(emulated_launches()[kernel] - before[kernel], 1) << kernel;
+    EXPECT_EQ(emulated_launches()["head_logits"], before["head_logits"]);
+  }
+  set_emulation({});
+}
 
 TEST(MmaFingerprint, SaysThatTensorCoresAreOn) {
   const auto on_sim = [](DType compute) { return kernel_set_fingerprint(compute, DeviceKind::sim); };

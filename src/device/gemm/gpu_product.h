@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "device/gpu/anywhere.h"
 #include "device/gpu/launch.h"
+#include "device/simd/soft_cap.h"
 
 namespace ingot {
 
@@ -35,15 +36,24 @@ enum class MmaOperand { bf16, rounded, split };
 /// 16 the roundings, then what is left); then C is added, then the bias, and the result rounded once. It
 /// follows from its row of A, its column of B and k alone (docs/numerics.md, "On tensor cores"). Of a_row and
 /// a_k one is 1, and of b_k and b_column. With `plus`, which lies as C does,
-///   plus_factor plus + factor (the product)   stands for the product.
+///   plus_factor plus + factor (the product)   stands for the product,
+/// and with a cap or a scale (is_capped(), for some alone)
+///   scale soft_cap(the product)               does, in the bits of capped_and_scaled() of soft_cap.h.
 struct GpuMmaProduct : GpuProductOperands {
   MmaOperand a_is = MmaOperand::bf16, b_is = MmaOperand::bf16;
   DType c_type = DType::f32;  ///< or bf16
   const bf16* plus = nullptr;
   float plus_factor = 0, factor = 1;
+  SoftCapFactors cap;
+  float scale = 1;
 };
+INGOT_ANYWHERE bool is_capped(const GpuMmaProduct& p) {
+  return p.cap.cap > 0 || p.scale != 1;
+}
+/// Capped where A is bf16.
 INGOT_GPU_KERNEL(void, launch_mma_product, (GpuStream stream, const GpuMmaProduct& product));
-/// The same by Hopper's instructions, by so many blocks at most, where wgmma_takes() it.
+/// The same by Hopper's instructions, by so many blocks at most, where wgmma_takes() it. Capped where rows of
+/// A, and columns of B, lie along k.
 INGOT_GPU_KERNEL(void, launch_wgmma_product, (GpuStream stream, const GpuMmaProduct& product, int blocks));
 /// Of kFewRows rows at most, which lie along k: a block has few columns, so that many read B.
 INGOT_GPU_KERNEL(void, launch_few_rows_wgmma_product,

@@ -1,6 +1,7 @@
 // See gpu_tensor_cores.h.
 #include "device/gemm/gpu_tensor_cores.h"
 
+#include "base/error.h"
 #include "device/cuda/kernel_images.h"
 #include "device/gemm/library_choice.h"
 #include "device/gpu/emulator.h"
@@ -74,9 +75,17 @@ int64_t extent_of_b(const GpuMmaProduct& p) {
   return extent_of(p.n, p.b_column, p.k, p.b_k);
 }
 
+/// Of groups and of many matrices.
+void refuse_caps(const GpuMmaProduct& p) {
+  INGOT_CHECK(!is_capped(p), "only a single product is capped");
+}
+
 }  // namespace
 
 void multiply_on_tensor_cores(const GpuMmaProduct& product) {
+  INGOT_CHECK(
+      !is_capped(product) || (product.a_is == MmaOperand::bf16 && product.a_k == 1 && product.b_k == 1),
+      "a capped product has rows of bf16, and its operands lie along k");
   const int blocks = wgmma_blocks();
   LibraryChoice* const library = library_of_thread();
   if ((blocks == 0 && library == nullptr) || !wgmma_takes(product))
@@ -86,13 +95,15 @@ void multiply_on_tensor_cores(const GpuMmaProduct& product) {
   round_operand(p.a, p.a_is, extent_of_a(p), memory);
   round_operand(p.b, p.b_is, extent_of_b(p), memory);
   // What it does not add, and forms that it does not take, are ours for every number of rows.
-  if (library != nullptr && p.bias == nullptr && p.plus == nullptr && library->multiply(p)) return;
+  if (library != nullptr && p.bias == nullptr && p.plus == nullptr && !is_capped(p) && library->multiply(p))
+    return;
   if (blocks == 0) return INGOT_GPU_CALL(launch_mma_product)({}, p);
   if (p.m <= kFewRows && p.a_k == 1) return INGOT_GPU_CALL(launch_few_rows_wgmma_product)({}, p, blocks);
   INGOT_GPU_CALL(launch_wgmma_product)({}, p, blocks);
 }
 
 void multiply_rows_on_tensor_cores(const GpuGroupedMmaProduct& product) {
+  refuse_caps(product.product);
   const int blocks = wgmma_blocks();
   GpuGroupedMmaProduct g = product;
   GpuMmaProduct& p = g.product;
@@ -105,6 +116,7 @@ void multiply_rows_on_tensor_cores(const GpuGroupedMmaProduct& product) {
 }
 
 void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product) {
+  refuse_caps(product.product);
   const int blocks = wgmma_blocks();
   GpuGroupedMmaProduct g = product;
   GpuMmaProduct& p = g.product;
@@ -117,6 +129,7 @@ void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product) {
 }
 
 void multiply_batch_on_tensor_cores(const GpuBatchedMmaProduct& b) {
+  refuse_caps(b.first);
   const int blocks = wgmma_blocks();
   if (blocks > 0 && wgmma_takes(b) && b.first.a_k == 1 && b.first.b_k != 1)
     return INGOT_GPU_CALL(launch_batched_wgmma_product)({}, b, blocks);
@@ -124,6 +137,7 @@ void multiply_batch_on_tensor_cores(const GpuBatchedMmaProduct& b) {
 }
 
 void multiply_symmetric_on_tensor_cores(const GpuBatchedMmaProduct& b) {
+  refuse_caps(b.first);
   const int blocks = wgmma_blocks();
   if (blocks > 0 && wgmma_takes(b) && (b.first.a_k == 1) == (b.first.b_k == 1))
     return INGOT_GPU_CALL(launch_symmetric_wgmma_product)({}, b, blocks);

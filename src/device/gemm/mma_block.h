@@ -228,12 +228,19 @@ INGOT_INLINE void mma_sums(const GpuMmaProduct& p, MmaOutputs first, OperandTile
   }
 }
 
+INGOT_INLINE void cap_sums(const GpuMmaProduct& p, MmaSums (&sum)[kRowParts][kColumnParts]) {
+  INGOT_UNROLL
+  for (int row = 0; row < kRowParts; ++row) INGOT_UNROLL
+  for (int column = 0; column < kColumnParts; ++column) cap_sums(p, sum[row][column].x);
+}
+
 /// All of a block's work.
-template <class A, class B>
+template <class A, class B, bool kCaps = false>
 INGOT_INLINE void mma_block(const GpuMmaProduct& p, int64_t block, OperandTile<A>& a, OperandTile<B>& b) {
   const MmaOutputs first = outputs_of_block(p, block);
   MmaSums sum[kRowParts][kColumnParts] = {};
   mma_sums(p, first, a, b, sum);
+  if constexpr (kCaps) cap_sums(p, sum);
   with_result(p, [&](auto* c) {
     for_sums(p, first, sum, [&](int64_t i, int64_t j, float x) { put_result(p, c, i, j, x); });
   });

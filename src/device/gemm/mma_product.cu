@@ -1,15 +1,17 @@
 // Products of bf16 on tensor cores, by blocks of mma_block.h.
+#include <type_traits>
+
 #include "device/gemm/mma_block.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
 
-template <class A, class B>
+template <class A, class B, bool kCaps>
 INGOT_KERNEL(kMmaBlockThreads)
 mma_product_kernel(const GpuMmaProduct p) {
   INGOT_SHARED(OperandTile<A>, a);
   INGOT_SHARED(OperandTile<B>, b);
-  mma_block<A, B>(p, block_index(), a, b);
+  mma_block<A, B, kCaps>(p, block_index(), a, b);
 }
 
 template <class A, class B>
@@ -71,7 +73,10 @@ void with_types(const GpuMmaProduct& p, F&& f) {
 
 void launch_mma_product(GpuStream stream, const GpuMmaProduct& p) {
   with_types<true, true>(p, [&]<class A, class B>() {
-    launch("mma_product", mma_product_kernel<A, B>, {blocks_of<kMmaTile>(p), kMmaBlockThreads}, stream, p);
+    const GpuGrid grid{blocks_of<kMmaTile>(p), kMmaBlockThreads};
+    if constexpr (std::is_same_v<A, bf16>)
+      if (is_capped(p)) return launch("mma_product", mma_product_kernel<A, B, true>, grid, stream, p);
+    launch("mma_product", mma_product_kernel<A, B, false>, grid, stream, p);
   });
 }
 

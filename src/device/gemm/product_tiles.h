@@ -4,6 +4,7 @@
 #include "device/gemm/gpu_product.h"
 #include "device/gpu/rt.h"
 #include "device/simd/simd.h"
+#include "device/simd/soft_cap.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -22,6 +23,17 @@ INGOT_INLINE float with_bias(const Product& p, float sum, int64_t column) {
   return p.bias != nullptr ? add_rn(sum, p.bias[column]) : sum;
 }
 
+/// Caps and scales a thread's sums, as many at a time as it has lanes of a row.
+template <int kCount>
+INGOT_INLINE void cap_sums(const GpuMmaProduct& p, float (&sums)[kCount]) {
+  static_assert(kCount % kLanesOfThread == 0);
+  INGOT_UNROLL
+  for (int i = 0; i < kCount; i += kLanesOfThread) {
+    const Vec x = capped_and_scaled(p.cap, p.scale, four_floats([&](int j) { return sums[i + j]; }));
+    INGOT_UNROLL
+    for (int j = 0; j < kLanesOfThread; ++j) sums[i + j] = x.v[j];
+  }
+}
 /// Output (row, column) of a product on tensor cores, from its sum.
 template <class C>
 INGOT_INLINE float result_of(const GpuMmaProduct& p, const C* c, int64_t row, int64_t column, float sum) {

@@ -25,7 +25,7 @@ enum class Groups { none, rows, depth, all, triangles };
 
 /// What a kernel of wgmma is for.
 template <Groups kItsGroups, int kItsColumns, bool kItsAAlongRows, bool kItsBAlongRows, int kItsConsumers = 2,
-          bool kIsTransposed = false>
+          bool kIsTransposed = false, bool kItCaps = false>
 struct WgmmaForm {
   static constexpr Groups kGroups = kItsGroups;
   /// Each has matrices of its own.
@@ -34,6 +34,7 @@ struct WgmmaForm {
   static constexpr bool kAAlongRows = kItsAAlongRows, kBAlongRows = kItsBAlongRows;
   /// Its rows are columns of C, and its columns rows.
   static constexpr bool kTransposed = kIsTransposed;
+  static constexpr bool kCaps = kItCaps;
   /// Warpgroups that multiply, of 64 rows of a tile each.
   static constexpr int kConsumers = kItsConsumers;
   static constexpr int kRows = kConsumers * kWarpgroupRows, kColumns = kItsColumns;  ///< of a tile
@@ -232,6 +233,7 @@ INGOT_INLINE void consume(const WgmmaProduct& w, Ring<Form>& ring, int part) {
     GpuMmaProduct p = w.of.product;
     if constexpr (Form::kGroups == Groups::depth || Form::kHasMatrices)
       advance(p, 0, 0, t.group * w.of.stride);
+    if constexpr (Form::kCaps) cap_sums(p, sums);
     put_results<Form>(p, t, sums);
   }
 }

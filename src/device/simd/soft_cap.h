@@ -37,6 +37,11 @@ namespace INGOT_ISA {
 INGOT_INLINE Vec soft_cap(const SoftCapFactors& f, Vec z) {
   return fma(vtanh(z * set1(f.inverse_divisor)), set1(f.cap), set1(f.shift));
 }
+/// Logits from the products that they are: capped where the cap is above 0, and times `scale`.
+INGOT_INLINE Vec capped_and_scaled(const SoftCapFactors& f, float scale, Vec z) {
+  if (f.cap > 0) z = soft_cap(f, z);
+  return scale != 1 ? z * set1(scale) : z;
+}
 /// dl/dz at the capped value l.
 INGOT_INLINE Vec soft_cap_slope(const SoftCapFactors& f, Vec l) {
   const Vec u = (l - set1(f.shift)) * set1(1.0f / f.cap);

@@ -1,5 +1,8 @@
 // head's kernels for GPUs where every id is allowed, exact ones of f32 and those of bf16 on tensor cores:
-// products of chunks of rows, and the launches of head.cu between them.
+// products of chunks of rows, and the launches of head.cu between them. On tensor cores logits are capped and
+// scaled in the product.
+#include <type_traits>
+
 #include "device/simd/gpu_array.h"
 #include "ops/gpu_product_operands.h"
 #include "ops/head/call.h"
@@ -35,8 +38,12 @@ struct Chunk {
     set_operands(p, rows_of(call.in[x]), call.in[weight], floats(logits));
     p.m = count, p.n = vocabulary(), p.k = width();
     p.a_row = p.k, p.b_k = 1, p.b_column = p.k, p.c_row = stride;
-    launch(p);
     const auto& a = call.attr<HeadAttr>();
+    if constexpr (std::is_same_v<Product, GpuMmaProduct>) {  // which finishes its sums as it stores them
+      p.cap = a.cap.factors(), p.scale = a.scale;
+      return launch(p);
+    }
+    launch(p);
     if (a.cap.on() || a.scale != 1)
       INGOT_GPU_CALL(launch_head_logits)({}, {logits, stride, p.n, a.cap.factors(), a.scale}, count);
   }

@@ -12,9 +12,7 @@ logits_kernel(const GpuHeadLogits args, int64_t rows) {
   if (t >= rows) return;
   float* l = args.logits + t * args.stride;
   each_vector(args.vocabulary, [&](int64_t i, int n) {
-    Vec x = load_n(l + i, n);
-    if (args.cap.cap > 0) x = soft_cap(args.cap, x);
-    store_n(l + i, args.scale != 1 ? x * set1(args.scale) : x, n);
+    store_n(l + i, capped_and_scaled(args.cap, args.scale, load_n(l + i, n)), n);
   });
 }
 
