@@ -15,7 +15,7 @@
 namespace ingot {
 
 struct KernelProof {
-  std::string kernel;        ///< gpu_kernel_name()
+  std::string kernel;        ///< one of gpu_kernel_names()
   std::string sources;       ///< kernel_sources() of the program that ran it
   std::string device_kind;   ///< "cuda"; "faked": of a driver without a GPU, in tests
   std::string architecture;  ///< "sm_90"

@@ -77,7 +77,7 @@ std::vector<Kernel> gpu_kernels(std::string_view op) {
 std::vector<std::string> gpu_kernel_names() {
 #define INGOT_NAME_OF(name) #name,
 #define INGOT_MMA_NAME_OF(name) #name "_mma",
-  return {INGOT_GPU_OPS(INGOT_NAME_OF) INGOT_MMA_OPS(INGOT_MMA_NAME_OF)};
+  return {INGOT_GPU_OPS(INGOT_NAME_OF) INGOT_MMA_OPS(INGOT_MMA_NAME_OF) kUpdateOnGpu, kUpdateOnTensorCores};
 }
 
 std::string gpu_kernel_name(std::string_view op, bool exact) {

@@ -21,6 +21,8 @@ std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> ke
 
 /// Of an op's kernel: by it proofs and hashes of sources are known. OP, and OP_mma of that on tensor cores.
 std::string gpu_kernel_name(std::string_view op, bool exact);
+/// The kernels of the update of a step (optim/update_kernels.h), and those of Muon in bf16.
+inline constexpr const char *kUpdateOnGpu = "update", *kUpdateOnTensorCores = "update_mma";
 /// Of all kernels.
 std::vector<std::string> gpu_kernel_names();
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 
-#include "base/dtype.h"
 #include "device/gpu/launch.h"
 
 namespace ingot {
@@ -17,8 +16,7 @@ struct GpuLogprobs {
 INGOT_GPU_KERNEL(void, launch_add_logprobs, (GpuStream stream, const GpuLogprobs& args));
 
 struct GpuValues {
-  const void* values;
-  DType type;  ///< f32 or i32
+  const float* values;
   int64_t count;
   bool largest;
   double* sums;

@@ -153,7 +153,7 @@ Optimizer::RuleKernels Optimizer::kernels_on(DeviceKind device) const {
           const char* refused = nullptr;
           for (size_t i = 0; i < place_.params.size() && refused == nullptr; ++i) {
             if (groups_[i].optimizer != name) continue;
-            refused = rule->refuse_kernels(place_.params[i]);
+            refused = rule->refuse_kernels(place_.params[i], device);
             if (refused == nullptr) refused = kernels.refuse(place_.params[i], place_.state[i].moments);
           }
           return refused;

@@ -1,11 +1,12 @@
 // See step_sums.h.
 #include "optim/step_sums.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/gpu/emulator.h"
 #include "device/gpu/launch_through.h"
 #include "optim/gpu_step_sums.h"
-#include "tensor/convert.h"
 
 namespace ingot {
 namespace {
@@ -39,19 +40,17 @@ void add_logprobs(const Tensor& logprob_T, const Tensor& targets_T, void* sum) {
 }
 
 void add_values(const Tensor& values, void* sums, bool largest) {
-  INGOT_CHECK(values.dtype() == DType::f32 || values.dtype() == DType::i32, "sums of {}",
-              name_of(values.dtype()));
+  INGOT_CHECK(values.dtype() == DType::f32, "sums of {}", name_of(values.dtype()));
   Device& device = device_of(values.device);
-  launch_through(
-      device,
-      {{read(values), sums_of(sums, values.numel())},
-       [meta = values.meta, largest, gpu = are_kernels(device)](std::span<void* const> at) {
-         auto* to = static_cast<double*>(at[1]);
-         const Tensor from(at[0], meta);
-         if (gpu)
-           return INGOT_GPU_CALL(launch_add_values)({}, {at[0], from.dtype(), from.numel(), largest, to});
-         for (const double v : to_doubles(from)) *to = largest ? std::max(*to, v) : *to + v, ++to;
-       }});
+  launch_through(device,
+                 {{read(values), sums_of(sums, values.numel())},
+                  [count = values.numel(), largest, gpu = are_kernels(device)](std::span<void* const> at) {
+                    const auto* from = static_cast<const float*>(at[0]);
+                    auto* to = static_cast<double*>(at[1]);
+                    if (gpu) return INGOT_GPU_CALL(launch_add_values)({}, {from, count, largest, to});
+                    for (int64_t i = 0; i < count; ++i)
+                      to[i] = largest ? std::max(to[i], double{from[i]}) : to[i] + double{from[i]};
+                  }});
 }
 
 }  // namespace ingot

@@ -25,12 +25,11 @@ add_logprobs_kernel(const GpuLogprobs a) {
   *a.sum += own;
 }
 
-template <class T>
 INGOT_KERNEL(kThreads)
 add_values_kernel(const GpuValues a) {
   const int64_t i = global_thread();
   if (i >= a.count) return;
-  const double value = static_cast<double>(static_cast<const T*>(a.values)[i]), sum = a.sums[i];
+  const double value = a.values[i], sum = a.sums[i];
   a.sums[i] = !a.largest ? sum + value : sum < value ? value : sum;
 }
 
@@ -41,10 +40,7 @@ void launch_add_logprobs(GpuStream stream, const GpuLogprobs& args) {
 }
 
 void launch_add_values(GpuStream stream, const GpuValues& args) {
-  if (args.type == DType::i32)
-    launch("add_values", add_values_kernel<int32_t>, grid_of(args.count, kThreads), stream, args);
-  else
-    launch("add_values", add_values_kernel<float>, grid_of(args.count, kThreads), stream, args);
+  launch("add_values", add_values_kernel, grid_of(args.count, kThreads), stream, args);
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -17,7 +17,7 @@ struct StepSums {
 
 /// Asks for sum += the log-probabilities (f32 [T]) of those targets (i32 [T]) that are not negative.
 void add_logprobs(const Tensor& logprob_T, const Tensor& targets_T, void* sum);
-/// Asks for sums[i] += values[i] (f32 or i32); `largest`: the larger of both stands for their sum.
+/// Asks for sums[i] += values[i] (f32); `largest`: the larger of both stands for their sum.
 void add_values(const Tensor& values, void* sums, bool largest);
 
 }  // namespace ingot

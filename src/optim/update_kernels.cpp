@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "device/gpu/emulator.h"
 #include "ops/gpu_proof.h"
+#include "ops/gpu_registry.h"
 #include "optim/gpu_step.h"
 #include "tape/op.h"
 
@@ -12,15 +13,22 @@ namespace {
 
 /// Best first. The simulated device takes those of GPUs, emulated, where it is told to.
 std::vector<const UpdateKernels*> update_kernels_of(DeviceKind device) {
-  const bool runs = device == DeviceKind::cuda ? unproven_kernels_run()  // no proof of them is kept
-                                               : device == DeviceKind::sim && emulation().on;
-  return runs ? std::vector{&gpu_update_kernels()} : std::vector<const UpdateKernels*>();
+  const bool has = device == DeviceKind::cuda || (device == DeviceKind::sim && emulation().on);
+  return has ? std::vector{&gpu_update_kernels()} : std::vector<const UpdateKernels*>();
 }
 
 }  // namespace
 
 bool has_update_kernels(DeviceKind device) {
-  return !update_kernels_of(device).empty();
+  return !update_kernels_of(device).empty() &&
+         (device != DeviceKind::cuda || refuse_unproven(kUpdateOnGpu) == nullptr);
+}
+
+const char* refuse_bf16_products(DeviceKind device) {
+  if (device == DeviceKind::cuda) return refuse_unproven(kUpdateOnTensorCores);
+  return emulation().on && !emulation().mma
+             ? "tensor cores, for Newton-Schulz in bf16, are emulated where INGOT_EMULATE says mma"
+             : nullptr;
 }
 
 const UpdateKernels* select_update_kernels(DeviceKind device, const std::string& part,
@@ -28,7 +36,8 @@ const UpdateKernels* select_update_kernels(DeviceKind device, const std::string&
   if (kernel_policy() == KernelPolicy::reference) return nullptr;
   std::string reasons;
   for (const UpdateKernels* kernels : update_kernels_of(device)) {
-    const char* const reason = refuse(*kernels);
+    const char* reason = device == DeviceKind::cuda ? refuse_unproven(kUpdateOnGpu) : nullptr;
+    if (reason == nullptr) reason = refuse(*kernels);
     if (reason == nullptr) return kernels;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernels->name, reason);
   }

@@ -57,8 +57,10 @@ struct UpdateKernels {
   void (*balance)(std::span<const BalanceTask> layers, const DeviceStep& step);
 };
 
-/// Whether the device has any that run now.
+/// Whether the device has any that run now: those of a GPU have proven themselves (ops/gpu_proof.h).
 bool has_update_kernels(DeviceKind device);
+/// Why its kernels do not make Muon's products in bf16; nullptr: they do, if they make its update at all.
+const char* refuse_bf16_products(DeviceKind device);
 
 /// The first of the device's kernels that `refuse` has nothing against; nullptr: the CPU's run there. Error,
 /// which names the part of the step, where there are none and the policy is strict (tape/op.h) on a device

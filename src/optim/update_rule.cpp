@@ -6,7 +6,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "device/gpu/emulator.h"
 #include "optim/optimizer.h"
 #include "optim/update_kernels.h"
 
@@ -44,7 +43,7 @@ class AdamRule final : public UpdateRule {
                                double grad_scale) override {
     return adamw_step(list_of(tensors), config_.adamw, step + 1, grad_scale, config_.ademamix);
   }
-  const char* refuse_kernels(const ParamView&) const override { return nullptr; }
+  const char* refuse_kernels(const ParamView&, DeviceKind) const override { return nullptr; }
   std::vector<double> numbers(int64_t step) const override {
     const AdamWNumbers n = adamw_numbers(config_.adamw, config_.ademamix, step + 1);
     return {n.inv_sqrt_correction2, n.correction1, n.one_minus_beta3, n.alpha};
@@ -81,10 +80,9 @@ class MuonRule final : public UpdateRule {
                                double grad_scale) override {
     return muon_.step(list_of(tensors), step, grad_scale);
   }
-  const char* refuse_kernels(const ParamView& p) const override {
-    if (muon_.config().newton_schulz.precision != NewtonSchulzPrecision::f32 && emulation().on &&
-        !emulation().mma)
-      return "tensor cores, for Newton-Schulz in bf16, are emulated where INGOT_EMULATE says mma";
+  const char* refuse_kernels(const ParamView& p, DeviceKind device) const override {
+    if (muon_.config().newton_schulz.precision != NewtonSchulzPrecision::f32)
+      if (const char* const reason = refuse_bf16_products(device)) return reason;
     const bool whole = p.numel() == 0 || p.numel() == p.shape.numel();
     return whole && p.sharding.group == nullptr ? nullptr : "ranks divide matrices";
   }

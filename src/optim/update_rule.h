@@ -44,8 +44,8 @@ class UpdateRule {
   /// Update number `step` (from 0) of all tensors; one UpdateStat each. Results do not depend on threads.
   virtual std::vector<UpdateStat> step(std::span<const RuleTensor> tensors, int64_t step,
                                        double grad_scale) = 0;
-  /// Why no kernels of a device (update_kernels.h) make its update of this parameter, or nullptr: they do.
-  virtual const char* refuse_kernels(const ParamView&) const { return "the rule is host code"; }
+  /// Why no kernels of the device (update_kernels.h) make its update of this parameter, or nullptr: they do.
+  virtual const char* refuse_kernels(const ParamView&, DeviceKind) const { return "the rule is host code"; }
   /// What those kernels read that follows from the number of a step, as many for each.
   virtual std::vector<double> numbers(int64_t /*step*/) const { return {}; }
   /// Asks kernels that take every tensor, and that it does not refuse for any, for step(). What stands in

@@ -59,7 +59,8 @@ std::string kernel_set_of(const Recipe& recipe) {
   std::string set = kernel_set_fingerprint(compute);
   const DeviceKind device = compute_device();
   const bool muon_has = recipe.optimizer.muon.newton_schulz.precision == NewtonSchulzPrecision::bf16 &&
-                        has_update_kernels(device);  // which are not the CPU's then
+                        has_update_kernels(device) &&
+                        refuse_bf16_products(device) == nullptr;  // else they are the CPU's
   if (muon_has) set += fmt::format(", Muon's in bf16 on {}", name_of(device));
   if (device == DeviceKind::cuda && compute == DType::bf16)
     if (const std::string library = library_that_multiplies(); !library.empty())

@@ -77,7 +77,7 @@ TEST(GpuProofs, EndWithAChangeOfTheTextButNotOfAComment) {
   fs::create_directories(folder / "docs/gpu");
   fs::create_directory(folder / "src");
   fs::copy(INGOT_SOURCE_DIR "/docs/gpu/proven.json", folder / "docs/gpu/proven.json");
-  for (const char* part : {"base", "device", "ops"})
+  for (const char* part : {"base", "device", "ops", "optim"})
     fs::copy(std::string(INGOT_SOURCE_DIR "/src/") + part, folder / ("src/" + std::string(part)),
              fs::copy_options::recursive);
   const auto now = [&](const char* kernel) { return hash_in(folder.path(), folder / "h.h", kernel); };
@@ -94,6 +94,9 @@ TEST(GpuProofs, EndWithAChangeOfTheTextButNotOfAComment) {
   const std::string choice = folder / "src/device/gemm/gpu_tensor_cores.cpp";
   write_text(choice, read_text(choice) + "inline int other;\n");
   EXPECT_NE(now("linear"), linear) << "which kernel multiplies";
+  const std::string update = now("update"), muon = folder / "src/optim/gpu_muon.cpp";
+  write_text(muon, read_text(muon) + "inline int other;\n");
+  EXPECT_NE(now("update"), update);
 }
 
 TEST(GpuCommand, SaysWhyThereIsNoGpuInSeconds) {
@@ -205,6 +208,33 @@ TEST(GpuCommand, KernelsProveThemselvesBeforeTheyRun) {
       {INGOT_BINARY, "gpu", "record", record, "--any-device", "--into=" + (folder / "docs")}, environment);
   EXPECT_EQ(stale.exit_code, 1);
   EXPECT_TRUE(has(stale, "of other sources (0123456789abcdef)")) << stale.output;
+}
+
+/// A GPU whose kernels have proven themselves trains under the default policy, weights and update there; one
+/// whose update has not has its weights on the host, and asks for each gradient.
+TEST(GpuCommand, ProvenKernelsTrain) {
+  const TempDir folder;
+  const std::string path = folder / "proofs.json";
+  const std::vector<std::string> environment{kFaked, "INGOT_GPU_PROOFS=" + path, "INGOT_LOG=warn"};
+  const nlohmann::json gpu =
+      nlohmann::json::parse(run_process({INGOT_BINARY, "gpu", "probe", "--json"}, environment).output);
+  const auto waits = [&](bool with_update) {
+    std::vector<KernelProof> proofs;
+    for (const std::string& kernel : gpu_kernel_names()) {
+      KernelProof p = proof_of(kernel, "faked");
+      p.architecture = gpu.at("architecture");
+      if (with_update || kernel != kUpdateOnGpu) proofs.push_back(p);
+    }
+    write_text(path, write_proofs(proofs));
+    const ProcessResult r = run_process(
+        {INGOT_BINARY, "bench", "step", "zaya-tiny", "--model.layers=1", "--model.width=64", "--batch=2",
+         "--micro=1", "--length=8", "--trials=1", "--warm-up=2", "--vocab=64", "--device=cuda", "--json"},
+        environment);
+    EXPECT_EQ(r.exit_code, 0) << r.output;
+    return nlohmann::json::parse(r.output).at("device_work").at("synchronizations").get<int>();
+  };
+  EXPECT_EQ(waits(true), 1);
+  EXPECT_GT(waits(false), 10);
 }
 
 /// The parts of a record by their names.

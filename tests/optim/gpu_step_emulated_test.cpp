@@ -400,7 +400,8 @@ TEST_P(GpuStep, HasTheCpusBalance) {
 
 TEST(GpuStepSums, AddWhatMicroBatchesMeasure) {
   set_emulation({true, 1});
-  std::vector<int32_t> targets, choices;
+  std::vector<int32_t> targets;
+  std::vector<float> choices;
   const std::vector<float> logprob = normals(700, 1, 1), logits = normals(300, 2, 1);
   double loss = 1, expected = 1;
   for (size_t t = 0; t < logprob.size(); ++t) {
@@ -410,9 +411,9 @@ TEST(GpuStepSums, AddWhatMicroBatchesMeasure) {
   emulated::launch_add_logprobs({}, {logprob.data(), targets.data(), std::ssize(logprob), &loss});
   EXPECT_NEAR(loss, expected, 1e-9);
   std::vector<double> largest(300, 0.5), counts(300, 2);
-  for (int32_t i = 0; i < 300; ++i) choices.push_back(i % 7);
-  emulated::launch_add_values({}, {logits.data(), DType::f32, 300, true, largest.data()});
-  emulated::launch_add_values({}, {choices.data(), DType::i32, 300, false, counts.data()});
+  for (int i = 0; i < 300; ++i) choices.push_back(static_cast<float>(i % 7));
+  emulated::launch_add_values({}, {logits.data(), 300, true, largest.data()});
+  emulated::launch_add_values({}, {choices.data(), 300, false, counts.data()});
   for (size_t i = 0; i < 300; ++i) {
     EXPECT_EQ(largest[i], std::max(0.5, double{logits[i]}));
     EXPECT_EQ(counts[i], 2 + static_cast<double>(i % 7));

@@ -365,26 +365,9 @@ void check_invariance(const OpCase& c) {
   if (!c.output_row_indexed.empty()) check_first_rows(c, base, nullptr);
 }
 
-/// Which kernels of GPUs the process compares with the CPU's, doing nothing else: "emulated" or "cuda".
-std::string_view checked_kernels() {
-  const char* const what = std::getenv("INGOT_OP_CHECK");
-  return what != nullptr ? what : "";
-}
-
-/// For `ingot gpu prove` (measure/gpu_proof_run.h): a line in the file that it names.
+/// Of a case of the op table.
 void record_case(const OpCase& c, const Kernel& kernel, bool passed) {
-  const char* const path = std::getenv("INGOT_OP_RECORD");
-  if (path == nullptr) return;
-  const nlohmann::json line{
-      {"kernel", gpu_kernel_name(c.op->name, kernel.exact)}, {"case", c.name}, {"passed", passed}};
-  std::ofstream(path, std::ios::app) << line.dump() << "\n";
-}
-
-int failures_so_far() {
-  const auto& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
-  int failed = 0;
-  for (int i = 0; i < result.total_part_count(); ++i) failed += result.GetTestPartResult(i).failed();
-  return failed;
+  record_kernel_case(gpu_kernel_name(c.op->name, kernel.exact), c.name, passed);
 }
 
 /// A kernel without the CPU's bits, emulated with three seeds, or as often on the GPU. Whether it takes the
@@ -467,6 +450,25 @@ void check_gpu_kernels(const OpCase& c, DeviceKind device) {
 }
 
 }  // namespace
+
+std::string_view checked_kernels() {
+  const char* const what = std::getenv("INGOT_OP_CHECK");
+  return what != nullptr ? what : "";
+}
+
+void record_kernel_case(const std::string& kernel, const std::string& name, bool passed) {
+  const char* const path = std::getenv("INGOT_OP_RECORD");
+  if (path == nullptr) return;
+  const nlohmann::json line{{"kernel", kernel}, {"case", name}, {"passed", passed}};
+  std::ofstream(path, std::ios::app) << line.dump() << "\n";
+}
+
+int failures_so_far() {
+  const auto& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
+  int failed = 0;
+  for (int i = 0; i < result.total_part_count(); ++i) failed += result.GetTestPartResult(i).failed();
+  return failed;
+}
 
 void check_op(const OpCase& c) {
   SCOPED_TRACE(fmt::format("reproduce: case '{}', seed {}", c.name, c.seed));

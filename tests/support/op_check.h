@@ -14,6 +14,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tape/op.h"
@@ -58,5 +59,12 @@ struct OpCase {
 /// Runs everything above with gtest expectations. Prints a one-line reproducer (case name and seed) on
 /// failure.
 void check_op(const OpCase& c);
+
+/// Which kernels of GPUs the process compares with the CPU's, doing nothing else: "emulated", "cuda" or "".
+std::string_view checked_kernels();
+/// For `ingot gpu prove` (measure/gpu_proof_run.h): a line of what a kernel of gpu_kernel_names() did.
+void record_kernel_case(const std::string& kernel, const std::string& name, bool passed);
+/// Of the test that runs.
+int failures_so_far();
 
 }  // namespace ingot::test
