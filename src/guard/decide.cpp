@@ -35,11 +35,9 @@ int64_t count_of(double now, std::span<const PastMatch> past, const std::string&
 std::string facts_text(const Situation& now) {
   std::string text;
   const Facts &facts = now.facts, quiet;
-  for (size_t i = 0; i < kFacts; ++i) {
-    const auto fact = static_cast<Fact>(i);
+  for (const auto& [fact, name] : enum_names(Fact{}))
     if (facts[fact] != quiet[fact])
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", info_of(fact).name, facts.text(fact));
-  }
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, facts.text(fact));
   size_t told = 0;
   for (const std::string& rank : now.ranks)
     if (++told <= kRanksTold) text += "; " + rank;

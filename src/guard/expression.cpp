@@ -2,6 +2,8 @@
 // each way a list of comparisons.
 #include "guard/expression.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -50,9 +52,6 @@ double parse_quantity(std::string_view text) {
 
 class ExpressionParser {
  public:
-  using Term = Expression::Term;
-  using Kind = Term::Kind;
-  using Ways = std::vector<Expression::Way>;
   explicit ExpressionParser(std::string_view text) : text_(text) {}
 
   Expression parse() {
@@ -64,6 +63,9 @@ class ExpressionParser {
   }
 
  private:
+  using Term = Expression::Term;
+  using Ways = std::vector<Expression::Way>;
+
   [[noreturn]] void wrong(const std::string& what) const {
     fail("at character {}: {}, found {}", at_ + 1, what,
          at_ < text_.size() ? fmt::format("'{}'", text_.substr(at_, 12)) : "the end");
@@ -94,14 +96,17 @@ class ExpressionParser {
     while (take("and")) ways = joined(ways, single(depth, denied), denied);
     return ways;
   }
-  Ways joined(const Ways& a, const Ways& b, bool one_is_enough) const {
+  Ways joined(Ways a, const Ways& b, bool one_is_enough) const {
     if ((one_is_enough ? a.size() + b.size() : a.size() * b.size()) > kWays)
       wrong(fmt::format("it can hold in more than {} ways: make several rules of it", kWays));
-    Ways all = one_is_enough ? a : Ways();
-    if (one_is_enough) all.insert(all.end(), b.begin(), b.end());
-    for (size_t i = 0; !one_is_enough && i < a.size(); ++i)
+    if (one_is_enough) {
+      a.insert(a.end(), b.begin(), b.end());
+      return a;
+    }
+    Ways all;
+    for (const Expression::Way& first : a)
       for (const Expression::Way& second : b) {
-        all.push_back(a[i]);
+        all.push_back(first);
         all.back().insert(all.back().end(), second.begin(), second.end());
       }
     return all;
@@ -109,54 +114,54 @@ class ExpressionParser {
   Ways single(int depth, bool denied) {
     if (depth > kDeepest) wrong("nested too deep");
     if (take("not")) return single(depth + 1, !denied);
-    if (!take("(")) return {{comparison(denied)}};
-    const Ways inner = either(depth + 1, denied);
-    expect(")", "')'");
-    return inner;
+    if (take("(")) {
+      const Ways inner = either(depth + 1, denied);
+      expect(")", "')'");
+      return inner;
+    }
+    e_.comparisons_.push_back(comparison());
+    if (denied) e_.comparisons_.back().accepted ^= kLess | kEqual | kGreater;
+    return {{e_.comparisons_.size() - 1}};
   }
 
-  /// The index of a comparison.
-  size_t comparison(bool denied) {
-    constexpr unsigned kLess = Expression::kLess, kEqual = Expression::kEqual,
-                       kGreater = Expression::kGreater;
-    constexpr std::pair<const char*, unsigned> kSigns[] = {{"==", kEqual},         {"!=", kLess | kGreater},
-                                                           {"<=", kLess | kEqual}, {">=", kGreater | kEqual},
-                                                           {"<", kLess},           {">", kGreater}};
-    Expression::Comparison c{operand(), {}, kLess | kGreater};
-    const auto sign = std::find_if(std::begin(kSigns), std::end(kSigns),
-                                   [&](const auto& candidate) { return take(candidate.first); });
-    if (is_text(c.left)) {
-      if (sign == std::end(kSigns)) wrong("expected == or != and a text");
-      if (sign->second != kEqual && sign->second != (kLess | kGreater))
-        wrong("a text is compared with == or != only");
-      c.right = value_of(c.left.fact);
-    } else if (sign != std::end(kSigns)) {
-      c.right = operand();
-      if (is_text(c.right)) wrong("write the text fact on the left side");
-    }
-    if (sign != std::end(kSigns)) c.accepted = sign->second;
-    if (c.left.kind == Kind::number && c.right.kind != Kind::number) {
-      std::swap(c.left, c.right);
-      const unsigned unequal = c.accepted & ~kEqual;
-      if (unequal == kLess || unequal == kGreater) c.accepted ^= kLess | kGreater;
-    }
-    if (denied) c.accepted ^= kLess | kEqual | kGreater;
-    e_.comparisons_.push_back(std::move(c));
-    return e_.comparisons_.size() - 1;
+  Expression::Comparison comparison() {
+    Term left = operand();
+    const bool of_text = left.fact && !info_of(*left.fact).values.empty();
+    const unsigned accepted = relation();
+    if (accepted == 0 && of_text) wrong("expected == or != and a text");
+    if (accepted == 0) return {std::move(left), constant(0), kLess | kGreater};
+    if (of_text && accepted != kEqual && accepted != (kLess | kGreater))
+      wrong("a text is compared with == or != only");
+    Term right = of_text ? constant(position_in(info_of(*left.fact))) : operand();
+    if (right.fact && !info_of(*right.fact).values.empty()) wrong("write the text fact on the left side");
+    if (!left.constant || right.constant) return {std::move(left), std::move(right), accepted};
+    const unsigned mirrored = (accepted & kLess ? kGreater : 0) | (accepted & kGreater ? kLess : 0);
+    return {std::move(right), std::move(left), mirrored | (accepted & kEqual)};
   }
-  static bool is_text(const Term& term) {
-    return term.kind == Kind::fact && !info_of(term.fact).values.empty();
+  /// What the sign of a comparison accepts; 0: there is none.
+  unsigned relation() {
+    for (const auto& [sign, accepted] : {std::pair("==", kEqual),
+                                         {"!=", kLess | kGreater},
+                                         {"<=", kLess | kEqual},
+                                         {">=", kGreater | kEqual},
+                                         {"<", kLess},
+                                         {">", kGreater}})
+      if (take(sign)) return accepted;
+    return 0;
   }
-  Term value_of(Fact fact) {
+
+  static Term constant(double number) {
+    return {.constant = number, .value = [number](const Facts&, const RuleCount&) { return number; }};
+  }
+  /// Of the text that follows, among the values of a fact.
+  double position_in(const FactInfo& info) {
     const size_t begin = at_;
     const std::string text = quoted();
-    const auto values = info_of(fact).values;
-    for (size_t i = 0; i < values.size(); ++i)
-      if (text == values[i]) return {.number = static_cast<double>(i)};
+    const auto found = std::find(info.values.begin(), info.values.end(), text);
+    if (found != info.values.end()) return static_cast<double>(found - info.values.begin());
     at_ = begin;
-    std::string names;
-    for (const char* v : values) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", v);
-    wrong(fmt::format("'{}' is never \"{}\"; it is one of {}", info_of(fact).name, text, names));
+    wrong(fmt::format("'{}' is never \"{}\"; it is one of \"{}\"", info.name, text,
+                      fmt::join(info.values, "\", \"")));
   }
   std::string quoted() {
     expect("\"", "a text in quotes");
@@ -173,31 +178,42 @@ class ExpressionParser {
     return used > 0;
   }
   Term operand() {
-    if (Term number; take_quantity(number.number)) return number;
+    if (double number = 0; take_quantity(number)) return constant(number);
     const size_t begin = at_;
     while (at_ < text_.size() && letter(text_[at_])) ++at_;
     const std::string name(text_.substr(begin, at_ - begin));
     if (name.empty())
       wrong("expected a fact, a number with a unit (s, min, h, d, %), log(...) or count(...)");
-    if (name == "log" || name == "count") return call(name == "log" ? Kind::log : Kind::count);
-    if (const auto fact = find_fact(name)) return {.kind = Kind::fact, .fact = *fact};
+    if (name == "log" || name == "count") return call(name == "count");
+    if (const auto fact = find_fact(name)) {
+      e_.facts_.insert(*fact);
+      return {.fact = fact, .value = [fact](const Facts& facts, const RuleCount&) { return facts[*fact]; }};
+    }
     at_ = begin;
-    const std::string near = nearest_name(name, fact_names());
+    std::vector<std::string> known;
+    for (const auto& fact : enum_names(Fact{})) known.emplace_back(fact.name);
+    const std::string near = nearest_name(name, known);
     wrong(fmt::format("no fact is called '{}'{}", name,
                       near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
   }
-  Term call(Kind kind) {
+  Term call(bool counts) {
     expect("(", "'('");
-    Term term{.kind = kind, .text = quoted()};
-    if (term.text.find_first_not_of("| ") == std::string::npos) wrong("the text is empty");
-    if (kind == Kind::count) {
+    const std::string text = quoted();
+    double window = 0;
+    if (text.find_first_not_of("| ") == std::string::npos) wrong("the text is empty");
+    if (counts) {
       expect(",", "',' and a window of time");
-      if (!take_quantity(term.number) || term.number <= 0) wrong("expected a window of time such as 1h");
+      if (!take_quantity(window) || window <= 0) wrong("expected a window of time such as 1h");
+      e_.counted_.push_back(text);
     }
     expect(")", "')'");
-    return term;
+    return {.value = [=](const Facts& facts, const RuleCount& count) {
+      return static_cast<double>(counts ? count(text, window) : facts.log_lines(text));
+    }};
   }
 
+  static constexpr unsigned kLess = Expression::kLess, kEqual = Expression::kEqual,
+                            kGreater = Expression::kGreater;
   std::string_view text_;
   size_t at_ = 0;
   Expression e_;
@@ -205,20 +221,6 @@ class ExpressionParser {
 
 Expression Expression::parse(std::string_view text) {
   return ExpressionParser(text).parse();
-}
-
-double Expression::Term::value(const Facts& facts, const RuleCount& counts) const {
-  switch (kind) {
-    case Kind::number:
-      return number;
-    case Kind::fact:
-      return facts[fact];
-    case Kind::log:
-      return static_cast<double>(facts.log_lines(text));
-    case Kind::count:
-      return static_cast<double>(counts(text, number));
-  }
-  return 0;
 }
 
 bool Expression::accepts(unsigned accepted, double left, double right) {
@@ -235,25 +237,26 @@ bool Expression::holds(const Facts& facts, const RuleCount& counts) const {
 }
 
 std::string Expression::contradiction_of(const Way& way) const {
-  std::map<Fact, std::vector<std::pair<unsigned, double>>> of_fact;  // comparisons with numbers
+  std::map<Fact, std::vector<const Comparison*>> of_fact;  // with constants
   for (const size_t i : way) {
-    const auto& [left, right, accepted] = comparisons_[i];
-    if (left.kind == Term::Kind::number && !accepts(accepted, left.number, right.number))
+    const Comparison& c = comparisons_[i];
+    if (c.left.constant && !accepts(c.accepted, *c.left.constant, *c.right.constant))
       return "of what it says of constants";
-    if (left.kind == Term::Kind::fact && right.kind == Term::Kind::number)
-      of_fact[left.fact].push_back({accepted, right.number});
+    if (c.left.fact && c.right.constant) of_fact[*c.left.fact].push_back(&c);
   }
   for (const auto& [fact, comparisons] : of_fact) {
     const FactInfo& info = info_of(fact);
     // Comparisons change only at their numbers: it is enough to try these, the ends, and what lies between.
     std::vector<double> tried{info.least, info.most};
-    for (const auto& [accepted, number] : comparisons)
-      if (number > info.least && number < info.most) tried.push_back(number);
+    for (const Comparison* c : comparisons)
+      if (*c->right.constant > info.least && *c->right.constant < info.most)
+        tried.push_back(*c->right.constant);
     std::sort(tried.begin(), tried.end());
     for (size_t i = tried.size() - 1; i > 0; --i) tried.push_back(std::midpoint(tried[i - 1], tried[i]));
     const auto fits = [&, &all = comparisons](double value) {
-      return std::all_of(all.begin(), all.end(),
-                         [&](const auto& c) { return accepts(c.first, value, c.second); });
+      return std::all_of(all.begin(), all.end(), [&](const Comparison* c) {
+        return accepts(c->accepted, value, *c->right.constant);
+      });
     };
     if (std::none_of(tried.begin(), tried.end(), fits))
       return fmt::format("'{}' can have no such value", info.name);
@@ -266,22 +269,6 @@ std::string Expression::contradiction() const {
   for (const Way& way : ways_)
     if (last = contradiction_of(way); last.empty()) return "";
   return last;
-}
-
-std::set<Fact> Expression::facts() const {
-  std::set<Fact> facts;
-  for (const Comparison& c : comparisons_)
-    for (const Term* t : {&c.left, &c.right})
-      if (t->kind == Term::Kind::fact) facts.insert(t->fact);
-  return facts;
-}
-
-std::vector<std::string> Expression::counted() const {
-  std::vector<std::string> names;
-  for (const Comparison& c : comparisons_)
-    for (const Term* t : {&c.left, &c.right})
-      if (t->kind == Term::Kind::count) names.push_back(t->text);
-  return names;
 }
 
 }  // namespace ingot::guard

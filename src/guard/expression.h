@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,20 +32,18 @@ class Expression {
   /// Why no facts can make it hold; empty where some may. It knows ranges and values of facts; not what holds
   /// between different facts.
   std::string contradiction() const;
-  std::set<Fact> facts() const;
+  const std::set<Fact>& facts() const { return facts_; }
   /// Rules that count() names.
-  std::vector<std::string> counted() const;
+  const std::vector<std::string>& counted() const { return counted_; }
 
  private:
   friend class ExpressionParser;
   struct Term {
-    enum class Kind : uint8_t { number, fact, log, count } kind = Kind::number;
-    double number = 0;  ///< the constant; of count, its window
-    Fact fact{};
-    std::string text = {};  ///< of log and count
-    double value(const Facts& facts, const RuleCount& counts) const;
+    std::optional<double> constant = {};
+    std::optional<Fact> fact = {};
+    std::function<double(const Facts&, const RuleCount&)> value;
   };
-  /// A number stands on the right, unless both are numbers.
+  /// A constant stands on the right, unless both are constants.
   struct Comparison {
     Term left, right;
     unsigned accepted = 0;  ///< of the relations of left to right: kLess | kEqual | kGreater
@@ -55,6 +54,8 @@ class Expression {
   std::string contradiction_of(const Way& way) const;
   std::vector<Comparison> comparisons_;
   std::vector<Way> ways_;  ///< it holds where all comparisons of one of them do
+  std::set<Fact> facts_;
+  std::vector<std::string> counted_;
 };
 
 /// "90s", "5min", "24h", "50%", "3": the number in seconds, or the share. Error for anything else.

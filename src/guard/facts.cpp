@@ -8,48 +8,9 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "guard/observation.h"
 
 namespace ingot::guard {
 namespace {
-
-/// The names of an enum as texts of a fact.
-template <class Enum>
-constexpr auto texts_of() {
-  std::array<const char*, enum_count<Enum>> texts{};
-  for (size_t i = 0; const auto& e : enum_names(Enum{})) texts[i++] = e.name;
-  return texts;
-}
-constexpr auto kJobs = texts_of<JobState>();
-constexpr auto kFailures = texts_of<FailureKind>();
-
-const FactInfo kTable[kFacts] = {
-    {"job", "what the job does", 0, kJobs.size() - 1, 0, kJobs},
-    {"failure", "why it ended", 0, kFailures.size() - 1, 0, kFailures},
-    {"exit_code", "of an ended job; -1: killed or unknown", -1, 255, -1},
-    {"silence", "seconds since the last step or sign of progress"},
-    {"silent_steps", "silence over the usual time of a step; 0 while that is unknown"},
-    {"slow_steps", "windows of the run in a row that were slower than the usual band"},
-    {"throughput", "recent speed over the usual one", 1},
-    {"slowest", "busy time of the slowest rank over the median", 1},
-    {"slow_windows", "windows of the run in a row with the same rank above 1.15 of the median"},
-    {"dips", "windows in the last hour whose speed fell below half and recovered"},
-    {"data_wait", "share of a step that waits for data", 0, 1},
-    {"spike_steps", "windows of the run in a row with a loss far above its mean"},
-    {"checkpoint_age", "steps since the newest complete one, over those between two"},
-    {"damaged_checkpoints", "newer than the newest complete one"},
-    {"disk_free", "share of the disk of the run", 1, 1},
-    {"mismatches", "ranks whose digests differ from those of most copies"},
-    {"copies", "copies of the same state that were compared"},
-    {"throttled", "nodes with a reduced clock"},
-    {"memory_errors", "uncorrected, of all nodes"},
-    {"link_errors", "in the last 5 minutes, of all nodes"},
-    {"lost_nodes", "nodes that have not answered for 20 s"},
-    {"empty_nodes", "nodes without verified data"},
-    {"nodes", "suspects: nodes that the signs point to"},
-    {"idle_restarts", "restarts in a row that did not go beyond the highest step"},
-    {"clock_jump", "seconds that the wall clock jumped in the last half hour"},
-};
 
 bool contains_any_case(std::string_view line, std::string_view word) {
   const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
@@ -67,25 +28,14 @@ bool matches(std::string_view line, std::string_view pattern) {
 
 }  // namespace
 
-const FactInfo& info_of(Fact fact) {
-  return kTable[static_cast<size_t>(fact)];
-}
-
-std::vector<std::string> fact_names() {
-  std::vector<std::string> names;
-  for (const FactInfo& info : kTable) names.emplace_back(info.name);
-  return names;
-}
-
 std::optional<Fact> find_fact(std::string_view name) {
-  const auto found =
-      std::find_if(std::begin(kTable), std::end(kTable), [&](const FactInfo& f) { return name == f.name; });
-  if (found == std::end(kTable)) return std::nullopt;
-  return static_cast<Fact>(found - std::begin(kTable));
+  for (const auto& fact : enum_names(Fact{}))
+    if (name == fact.name) return fact.value;
+  return std::nullopt;
 }
 
 Facts::Facts() {
-  for (size_t i = 0; i < kFacts; ++i) numbers_[i] = kTable[i].quiet;
+  for (size_t i = 0; i < kFacts; ++i) numbers_[i] = kFactTable[i].quiet;
 }
 
 void Facts::set(Fact fact, double value) {
@@ -117,13 +67,14 @@ std::string Facts::text(Fact fact) const {
 
 std::string Facts::json() const {
   nlohmann::ordered_json j = nlohmann::ordered_json::object();
-  for (size_t i = 0; i < kFacts; ++i) {
-    const FactInfo& info = kTable[i];
-    if (numbers_[i] == info.quiet) continue;
+  for (const auto& [fact, name] : enum_names(Fact{})) {
+    const FactInfo& info = info_of(fact);
+    const double value = (*this)[fact];
+    if (value == info.quiet) continue;
     if (info.values.empty())
-      j[info.name] = numbers_[i];
+      j[name] = value;
     else
-      j[info.name] = info.values[static_cast<size_t>(numbers_[i])];
+      j[name] = info.values[static_cast<size_t>(value)];
   }
   if (!log_.empty()) j["log"] = log_;
   return j.dump();

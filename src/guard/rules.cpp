@@ -34,7 +34,9 @@ bool covers(const std::string& earlier, const std::string& later) {
   }
 }
 
-void check_rule(const Rule& r, const std::string& field, ConfigErrors& errors) {
+/// `names`: of all rules.
+void check_rule(const Rule& r, const std::set<std::string>& names, const std::string& field,
+                ConfigErrors& errors) {
   const auto tried = [&](const char* name, const auto& f) {
     try {
       f();
@@ -47,8 +49,11 @@ void check_rule(const Rule& r, const std::string& field, ConfigErrors& errors) {
   if (r.act.empty()) errors.add(field, "rule '{}' needs actions: act = [...]", r.name);
   if (!r.when.empty())
     tried("when", [&] {
-      const std::string never = Expression::parse(r.when).contradiction();
+      const Expression sign = Expression::parse(r.when);
+      const std::string never = sign.contradiction();
       if (!never.empty()) fail("the rule can never match: {}", never);
+      for (const std::string& name : sign.counted())
+        if (!names.contains(name)) fail("count() names '{}', which is no rule", name);
     });
   for (const auto& [name, actions] : {std::pair("act", &r.act), {"then", &r.then}})
     if (const std::string problem = order_problem(*actions); !problem.empty())
@@ -101,28 +106,21 @@ Times parse_times(std::string_view text) {
 
 void RuleFile::validate(ConfigErrors& errors) const {
   if (rules.empty()) errors.add("rules", "there are no rules");
-  std::set<std::string> names;
+  std::set<std::string> names, before;
+  for (const Rule& r : rules) names.insert(r.name);
   std::vector<const Rule*> deciding;
   for (size_t i = 0; i < rules.size(); ++i) {
+    const Rule& r = rules[i];
     const std::string field = fmt::format("rules.{}", i);
-    check_rule(rules[i], field, errors);
-    if (!names.insert(rules[i].name).second) errors.add(field, "two rules are called '{}'", rules[i].name);
-    const bool passes_on = std::all_of(rules[i].act.begin(), rules[i].act.end(), only_tells);
-    for (const Rule* before : deciding)
-      if (covers(before->when, rules[i].when)) {
-        errors.add(field, "rule '{}' is never asked: '{}' before it decides whenever it holds", rules[i].name,
-                   before->name);
-        break;
-      }
-    if (!passes_on && rules[i].sure == Sureness::certain) deciding.push_back(&rules[i]);
-  }
-  for (size_t i = 0; i < rules.size(); ++i) {
-    try {
-      for (const std::string& name : Expression::parse(rules[i].when).counted())
-        if (!names.contains(name))
-          errors.add(fmt::format("rules.{}.when", i), "count() names '{}', which is no rule", name);
-    } catch (const Error&) {  // said above
-    }
+    check_rule(r, names, field, errors);
+    if (!before.insert(r.name).second) errors.add(field, "two rules are called '{}'", r.name);
+    const auto covering = std::find_if(deciding.begin(), deciding.end(),
+                                       [&](const Rule* other) { return covers(other->when, r.when); });
+    if (covering != deciding.end())
+      errors.add(field, "rule '{}' is never asked: '{}' before it decides whenever it holds", r.name,
+                 (*covering)->name);
+    const bool passes_on = std::all_of(r.act.begin(), r.act.end(), only_tells);
+    if (!passes_on && r.sure == Sureness::certain) deciding.push_back(&r);
   }
 }
 
