@@ -21,6 +21,7 @@
 #include "apps/metrics_option.h"
 #include "base/clock.h"
 #include "base/folder_lock.h"
+#include "base/foreign_json.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "guard/command_adaptor.h"

@@ -27,19 +27,15 @@ class Adaptor {
   virtual void start(const StartRequest& request) = 0;
   /// Asks the job to save and end, or with `at_once` ends it.
   virtual void stop(bool at_once) = 0;
-  /// Begins a test of nodes.
-  virtual void burn_in(const std::vector<std::string>& nodes) = 0;
-  /// Nodes that failed it; nothing while it runs.
-  virtual std::optional<std::vector<std::string>> burned_in() = 0;
+  /// Tests nodes, where it does not test already: those that failed; nothing while it runs.
+  virtual std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>& nodes) = 0;
   /// Steps of complete checkpoints, ascending.
   virtual std::vector<int64_t> checkpoints() = 0;
   /// Keeps what the job said, under the number of a journal entry.
   virtual void save_evidence(int64_t entry) = 0;
   virtual void alert(const std::string& text) = 0;
-  /// Tells a person what is asked. Repeated calls of one entry ask once.
-  virtual void ask(int64_t entry, const std::string& text) = 0;
-  /// What a person answered to that entry; nothing yet.
-  virtual std::optional<std::vector<Action>> answer(int64_t entry) = 0;
+  /// Asks a person, once for an entry: what they answered; nothing yet.
+  virtual std::optional<std::vector<Action>> ask(int64_t entry, const std::string& text) = 0;
 };
 
 }  // namespace ingot::guard

@@ -22,7 +22,7 @@ constexpr const char* kFailedTests = " tests failed";
 
 constexpr double kQuiet = 5;  ///< seconds without news of ranks that end a job which is said to have ended
 
-bool has(const Words& words, const std::string& word) {
+bool one_of(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -55,6 +55,11 @@ const std::string& checked(const std::string& node) {
   return node;
 }
 
+/// For note(); empty where it worked.
+std::string trouble_of(const CommandResult& result) {
+  return result.worked() ? "" : result.text();
+}
+
 }  // namespace
 
 /// Launchers of ranks (srun, mpirun) pass SIGUSR1 on, and end the ranks where SIGTERM reaches them.
@@ -73,21 +78,12 @@ Words CommandAdaptor::words_for(const Words& words, const Job& job) const {
   return expand(words, {{"id", job.id}, {"name", name_of_start(job.number)}});
 }
 
-void CommandAdaptor::record(int64_t number, const std::string& id) {
-  write_file_atomically(real_file_system(), path("job.json"),
-                        fmt::format("{{\"number\": {}, \"id\": \"{}\"}}\n", number, id));
-}
-
 std::unique_ptr<Command> CommandAdaptor::begun(const std::string& what, const Words& words, double seconds) {
   return std::make_unique<Command>(words, path(fmt::format("{}.txt", what)), seconds);
 }
 
 CommandResult CommandAdaptor::run(const std::string& what, const Words& words) {
   return begun("command-" + what, words, templates_.seconds)->wait();
-}
-
-void CommandAdaptor::note(const std::string& what, const CommandResult& result) {
-  note(what, result.worked() ? "" : result.text());
 }
 
 void CommandAdaptor::note(const std::string& what, const std::string& trouble) {
@@ -110,23 +106,22 @@ std::string CommandAdaptor::find(int64_t number) {
 }
 
 void CommandAdaptor::begin(const StartRequest& request) {
-  FileSystem& fs = real_file_system();
   const int64_t number = request.number;
   for (const std::string& node : request.excluded) checked(node);
-  const std::string intention = path(fmt::format("start-{}.json", number));
-  if (fs.exists(intention)) {
-    if (const std::string id = find(number); !id.empty()) return record(number, id);
-    if (fs.exists(path(fmt::format("begun-{}", number)))) return record(number, "unknown");
+  const std::string intention = fmt::format("start-{}.json", number);
+  if (has(intention)) {
+    if (const std::string id = find(number); !id.empty()) return record({.number = number, .id = id});
+    if (has(fmt::format("begun-{}", number))) return record({.number = number, .id = "unknown"});
   }
   for (const std::string& node : request.excluded) {
-    const std::string done = path(fmt::format("excluded-{:016x}", hash64(node)));
-    if (templates_.exclude.empty() || fs.exists(done)) continue;
+    const std::string done = fmt::format("excluded-{:016x}", hash64(node));
+    if (templates_.exclude.empty() || has(done)) continue;
     const CommandResult r = run("exclude", expand(templates_.exclude, {{"node", node}}));
-    note("exclude " + node, r);  // the start leaves it out all the same
-    if (r.worked()) write_file_atomically(fs, done, node + "\n");
+    note("exclude " + node, trouble_of(r));  // the start leaves it out all the same
+    if (r.worked()) write_file_atomically(real_file_system(), path(done), node + "\n");
   }
   const std::string script = write_script(request);
-  write_file_atomically(fs, intention, fmt::format("{{\"number\": {}}}\n", number));
+  write_file_atomically(real_file_system(), path(intention), fmt::format("{{\"number\": {}}}\n", number));
   const CommandResult r =
       run("start", expand(templates_.start,
                           {{"script", script},
@@ -140,13 +135,13 @@ void CommandAdaptor::begin(const StartRequest& request) {
   if (id.empty()) id = find(number);
   if (id.empty())
     fail("the cluster did not start the job: {}", r.worked() ? "it named no new job: " + r.text() : r.text());
-  record(number, id);
+  record({.number = number, .id = id});
 }
 
 void CommandAdaptor::stop(bool at_once) {
-  const char* what = at_once ? "kill" : "stop";
-  const CommandResult r = run(what, words_for(at_once ? templates_.kill : templates_.stop, job()));
-  note(what, r);
+  const CommandResult r =
+      run(at_once ? "kill" : "stop", words_for(at_once ? templates_.kill : templates_.stop, job()));
+  note(at_once ? "kill" : "stop", trouble_of(r));
   again_.reset();
   if (!r.worked()) again_ = at_once;
   stopped_ = seen_.now;
@@ -154,25 +149,24 @@ void CommandAdaptor::stop(bool at_once) {
 
 void CommandAdaptor::hear_state(const CommandResult& r) {
   const std::string word = answer_in(r.output);
-  const bool lives = r.worked() && (has(templates_.waiting, word) || has(templates_.running, word));
-  const bool ended = r.worked() && !lives && has(templates_.ended, word);
-  if (lives || ended || !r.worked())
-    note("state", r);
-  else
-    note("state", fmt::format("'{}' is no state", word.substr(0, 200)));
+  const bool lives = one_of(templates_.waiting, word) || one_of(templates_.running, word);
+  const bool ended = r.worked() && !lives && one_of(templates_.ended, word);
+  note("state", !r.worked()      ? r.text()
+                : lives || ended ? ""
+                                 : fmt::format("'{}' is no state", word.substr(0, 200)));
   if (!ended) note("end of the job", "");
   ended_since_ = !ended ? -1 : ended_since_ < 0 ? seen_.now : ended_since_;
 }
 
 void CommandAdaptor::hear_nodes(const CommandResult& r) {
-  note("nodes", r);
+  note("nodes", trouble_of(r));
   if (!r.worked()) return;
   up_.clear(), down_.clear();
   nodes_heard_ = seen_.now;
   std::string line, name, word;
   for (std::istringstream lines(r.output); std::getline(lines, line);)
     if (std::istringstream words(line); words >> name >> word)
-      (has(templates_.down, word) ? down_ : up_).insert(name);
+      (one_of(templates_.down, word) ? down_ : up_).insert(name);
 }
 
 void CommandAdaptor::look_at(const Job& now) {
@@ -190,9 +184,9 @@ void CommandAdaptor::look_at(const Job& now) {
 }
 
 JobState CommandAdaptor::state_of(const Job& now) {
-  if (real_file_system().exists(path(fmt::format("end-{}.json", now.number)))) return JobState::ended;
+  if (has(fmt::format("end-{}.json", now.number))) return JobState::ended;
   const JobState alive = seen_.start_step < 0 ? JobState::starting : JobState::running;
-  const bool begun = real_file_system().exists(path(fmt::format("begun-{}", now.number)));
+  const bool begun = has(fmt::format("begun-{}", now.number));
   if (ended_since_ < 0) return begun || seen_.start_step >= 0 ? alive : JobState::absent;
   const bool writes = std::any_of(seen_.nodes.begin(), seen_.nodes.end(), [&](const NodeReport& n) {
     return n.rank >= 0 && reader_.ages_at(seen_.now) - n.age > ended_since_ + 2;
@@ -217,16 +211,14 @@ JobState CommandAdaptor::judge(const Job& now) {
   return state;
 }
 
-void CommandAdaptor::burn_in(const std::vector<std::string>& nodes) {
-  if (!tests_.empty() || templates_.burn_in.empty()) return;
+std::optional<std::vector<std::string>> CommandAdaptor::burn_in(const std::vector<std::string>& nodes) {
+  if (templates_.burn_in.empty()) return std::vector<std::string>();
   for (const std::string& node : nodes) checked(node);
-  for (const std::string& node : nodes)
-    tests_[node] =
-        begun(fmt::format("burn-in-{:016x}", hash64(node)),
-              expand(templates_.burn_in, {{"node", node}, {"run", run_}}), templates_.burn_in_seconds);
-}
-
-std::optional<std::vector<std::string>> CommandAdaptor::burned_in() {
+  if (tests_.empty())
+    for (const std::string& node : nodes)
+      tests_[node] =
+          begun(fmt::format("burn-in-{:016x}", hash64(node)),
+                expand(templates_.burn_in, {{"node", node}, {"run", run_}}), templates_.burn_in_seconds);
   for (const auto& [node, test] : tests_)
     if (!test->poll()) return std::nullopt;
   std::vector<std::string> failing;

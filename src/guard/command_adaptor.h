@@ -22,8 +22,7 @@ class CommandAdaptor final : public FolderAdaptor {
   CommandAdaptor(const std::string& run_folder, Words command, CommandTemplates templates, Words options,
                  double begin_seconds);
   void stop(bool at_once) override;
-  void burn_in(const std::vector<std::string>& nodes) override;
-  std::optional<std::vector<std::string>> burned_in() override;
+  std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>& nodes) override;
 
  private:
   void begin(const StartRequest& request) override;
@@ -37,10 +36,8 @@ class CommandAdaptor final : public FolderAdaptor {
   CommandResult run(const std::string& what, const Words& words);
   /// The id of the job of that start; empty: there is none.
   std::string find(int64_t number);
-  void record(int64_t number, const std::string& id);
   /// Tells of trouble with a command, once until there is none.
   void note(const std::string& what, const std::string& trouble);
-  void note(const std::string& what, const CommandResult& result);
   void hear_state(const CommandResult& result);
   void hear_nodes(const CommandResult& result);
 

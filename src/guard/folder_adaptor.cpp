@@ -2,11 +2,12 @@
 #include "guard/folder_adaptor.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/enum_json.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/foreign_json.h"
 #include "base/invocation.h"
 
 namespace ingot::guard {
@@ -36,6 +37,15 @@ FolderAdaptor::Job FolderAdaptor::job() const {
   return {whole(j, "number", 0), text_in(j, "id"), static_cast<int>(whole(j, "pid", 0))};
 }
 
+void FolderAdaptor::record(const Job& job) const {
+  const nlohmann::json j{{"number", job.number}, {"id", job.id}, {"pid", job.pid}};
+  write_file_atomically(real_file_system(), path("job.json"), j.dump() + "\n");
+}
+
+bool FolderAdaptor::has(const std::string& name) const {
+  return real_file_system().exists(path(name));
+}
+
 const Observation& FolderAdaptor::observe() {
   seen_.now = monotonic_seconds() + offset_;
   seen_.wall = wall_seconds();
@@ -54,13 +64,12 @@ const Observation& FolderAdaptor::observe() {
 }
 
 void FolderAdaptor::look_at_end(int64_t number) {
-  const auto code =
-      static_cast<int>(whole(read_object(path(fmt::format("end-{}.json", number))), "code", -1));
-  seen_.exit_code = code;
-  if ((code < 0 || code > 130) && !seen_.failure)
+  const nlohmann::json end = read_object(path(fmt::format("end-{}.json", number)));
+  seen_.exit_code = static_cast<int>(whole(end, "code", -1));
+  if ((seen_.exit_code < 0 || seen_.exit_code > 130) && !seen_.failure)
     seen_.failure = FailureReport{.kind = FailureKind::lost, .message = "the job was killed"};
-  if (code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
-  if (code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
+  if (seen_.exit_code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
+  if (seen_.exit_code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
 }
 
 void FolderAdaptor::start(const StartRequest& request) {
@@ -118,24 +127,18 @@ void FolderAdaptor::alert(const std::string& text) {
   file->close();
 }
 
-void FolderAdaptor::ask(int64_t entry, const std::string& text) {
-  const std::string question = path(fmt::format("question-{}.json", entry));
-  if (real_file_system().exists(question)) return;
-  const nlohmann::ordered_json j{{"entry", entry}, {"time", wall_seconds()}, {"text", text}};
-  write_file_atomically(real_file_system(), question, j.dump() + "\n");
-  alert("a person is asked: " + text);
-}
-
-std::optional<std::vector<Action>> FolderAdaptor::answer(int64_t entry) {
-  const nlohmann::json j = read_object(path(fmt::format("answer-{}.json", entry)));
-  const auto list = j.find("actions");
-  if (list == j.end() || !list->is_array()) return std::nullopt;
-  std::vector<Action> actions;
-  for (const auto& a : *list) {
-    if (!a.is_string()) return std::nullopt;
-    actions.push_back(enum_from<Action>(a.get<std::string>(), "action"));
+std::optional<std::vector<Action>> FolderAdaptor::ask(int64_t entry, const std::string& text) {
+  const std::string question = fmt::format("question-{}.json", entry);
+  if (!has(question)) {
+    const nlohmann::ordered_json j{{"entry", entry}, {"time", wall_seconds()}, {"text", text}};
+    write_file_atomically(real_file_system(), path(question), j.dump() + "\n");
+    alert("a person is asked: " + text);
   }
-  return actions;
+  try {
+    return read_object(path(fmt::format("answer-{}.json", entry))).at("actions").get<std::vector<Action>>();
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
 }
 
 void answer_question(const std::string& run_folder, const std::vector<Action>& actions) {
@@ -150,9 +153,7 @@ void answer_question(const std::string& run_folder, const std::vector<Action>& a
   if (open < 0 || fs.exists(answer))
     throw Error(fmt::format("the guard of '{}' asks nothing", run_folder),
                 "ingot guard status shows what it does");
-  nlohmann::ordered_json j{{"actions", nlohmann::ordered_json::array()}};
-  for (const Action a : actions) j["actions"].push_back(name_of(a));
-  write_file_atomically(fs, answer, j.dump() + "\n");
+  write_file_atomically(fs, answer, nlohmann::json{{"actions", actions}}.dump() + "\n");
 }
 
 }  // namespace ingot::guard

@@ -20,8 +20,7 @@ class FolderAdaptor : public Adaptor {
   std::vector<int64_t> checkpoints() override { return reader_.checkpoints(); }
   void save_evidence(int64_t entry) override;
   void alert(const std::string& text) override;
-  void ask(int64_t entry, const std::string& text) override;
-  std::optional<std::vector<Action>> answer(int64_t entry) override;
+  std::optional<std::vector<Action>> ask(int64_t entry, const std::string& text) override;
 
  protected:
   /// The start that job.json names; number 0: none.
@@ -41,7 +40,10 @@ class FolderAdaptor : public Adaptor {
   virtual JobState judge(const Job& job) = 0;
 
   Job job() const;
+  void record(const Job& job) const;
+  /// Of a file in the guard's folder.
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  bool has(const std::string& name) const;
   /// The script of a start; a rewind appends --from and --skip-batches to the command. It runs once, however
   /// often it is submitted, and leaves begun-<n>, job-<n>.log, and end-<n>.json with the exit code.
   std::string write_script(const StartRequest& request);

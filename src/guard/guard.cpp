@@ -244,8 +244,7 @@ bool Guard::stop_job(const Observation& seen) {
 
 bool Guard::test_suspects() {
   if (plan_.nodes.empty()) return true;
-  adaptor_.burn_in(plan_.nodes);
-  const auto failing = adaptor_.burned_in();
+  const auto failing = adaptor_.burn_in(plan_.nodes);
   if (!failing) return false;
   failing_ = *failing;
   return true;
@@ -287,8 +286,7 @@ bool Guard::start_job(Action action, const Observation& seen) {
 }
 
 bool Guard::ask_person(const Observation& seen) {
-  adaptor_.ask(decided_entry_, plan_.text());
-  const auto answer = adaptor_.answer(decided_entry_);
+  const auto answer = adaptor_.ask(decided_entry_, plan_.text());
   if (!answer) return false;
   std::vector<Action> actions = *answer;
   if (any_starts(actions) && !contains(actions, Action::stop)) actions.insert(actions.begin(), Action::stop);

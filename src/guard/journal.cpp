@@ -2,35 +2,19 @@
 #include "guard/journal.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/enum_json.h"
 #include "base/error.h"
 #include "base/log.h"
 
 namespace ingot::guard {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class Enums, class Name>
-Json names_json(const Enums& values, const Name& name) {
-  Json j = Json::array();
-  for (const auto value : values) j.push_back(name(value));
-  return j;
-}
-
-Fact fact_from(const std::string& name) {
-  const std::optional<Fact> fact = find_fact(name);
-  if (!fact) fail("it names '{}', which is no fact", name);
-  return *fact;
-}
-
-}  // namespace
-
 std::string Entry::json() const {
-  Json j{{"n", number}, {"time", time}, {"event", name_of(event)}};
+  Json j{{"n", number}, {"time", time}, {"event", event}};
   if (!rule.empty()) j["rule"] = rule;
-  if (!actions.empty()) j["actions"] = names_json(actions, name_of<Action>);
+  if (!actions.empty()) j["actions"] = actions;
   if (!nodes.empty()) j["nodes"] = nodes;
   if (index >= 0) j["index"] = index;
   if (value != 0) j["value"] = value;
@@ -40,9 +24,7 @@ std::string Entry::json() const {
     j["facts"] = Json::parse(situation->facts.json());
     j["matching"] = situation->matching_before;
     if (!situation->ranks.empty()) j["ranks"] = situation->ranks;
-    j["suspects"] = Json::object();
-    for (const auto& [node, signs] : situation->suspects)
-      j["suspects"][node] = names_json(signs, [](Fact f) { return info_of(f).name; });
+    j["suspects"] = situation->suspects;
   }
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -52,23 +34,21 @@ Entry Entry::parse(std::string_view line) {
     const Json j = Json::parse(line);
     Entry e{.number = j.at("n").get<int64_t>(),
             .time = j.at("time").get<double>(),
-            .event = enum_from<Event>(j.at("event").get<std::string>(), "event"),
+            .event = j.at("event").get<Event>(),
             .rule = j.value("rule", ""),
             .reason = j.value("reason", ""),
             .text = j.value("text", ""),
+            .actions = j.value("actions", std::vector<Action>()),
             .nodes = j.value("nodes", std::vector<std::string>()),
             .index = j.value("index", int64_t{-1}),
             .value = j.value("value", int64_t{0})};
     if (!std::isfinite(e.time)) fail("its time is not finite");
-    for (const auto& a : j.value("actions", std::vector<std::string>()))
-      e.actions.push_back(enum_from<Action>(a, "action"));
     if (!j.contains("facts")) return e;
     e.situation = Situation{.now = e.time,
                             .facts = Facts::parse(j.at("facts").dump()),
+                            .suspects = j.at("suspects").get<Suspects>(),
                             .matching_before = j.at("matching").get<std::set<std::string>>(),
                             .ranks = j.value("ranks", std::set<std::string>())};
-    for (const auto& [node, signs] : j.at("suspects").get<std::map<std::string, std::vector<std::string>>>())
-      for (const std::string& name : signs) e.situation->suspects[node].insert(fact_from(name));
     return e;
   } catch (const nlohmann::json::exception& e) {
     fail("a journal entry is damaged: {}", e.what());

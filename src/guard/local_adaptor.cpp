@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file_system.h"
 #include "base/folder_lock.h"
 #include "base/host_name.h"
 #include "base/log.h"
@@ -88,30 +87,23 @@ void LocalAdaptor::become_job(const std::string& script, int64_t number) const {
   ::setsid();
   for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(s, SIG_DFL);
   try {
-    write_file_atomically(real_file_system(), path("job.json"),
-                          fmt::format("{{\"number\": {}, \"pid\": {}}}\n", number, ::getpid()));
+    record({.number = number, .pid = ::getpid()});
     ::execl("/bin/sh", "sh", script.c_str(), nullptr);
   } catch (const std::exception&) {  // a full disk: the guard then sees that nothing was begun
   }
   ::_exit(127);
 }
 
-void LocalAdaptor::burn_in(const std::vector<std::string>& nodes) {
-  suspects_ = nodes;
-  if (!test_)
-    test_ =
-        std::make_unique<Command>(burn_in_, path(fmt::format("burn-in-{}.txt", job().number)), kLongestTest);
-}
-
-std::optional<std::vector<std::string>> LocalAdaptor::burned_in() {
-  const auto result = test_ ? test_->poll() : std::nullopt;
+std::optional<std::vector<std::string>> LocalAdaptor::burn_in(const std::vector<std::string>& nodes) {
+  const std::string output = path(fmt::format("burn-in-{}.txt", job().number));
+  if (!test_) test_ = std::make_unique<Command>(burn_in_, output, kLongestTest);
+  const auto result = test_->poll();
   if (!result) return std::nullopt;
   test_.reset();
   if (result->code == 127) fail("the burn-in '{}' cannot be started: {}", burn_in_[0], result->errors);
   if (result->worked()) return std::vector<std::string>();
-  log::warn("the burn-in of this machine failed, {}; {} has all of it", result->text(),
-            path(fmt::format("burn-in-{}.txt", job().number)));
-  return suspects_;
+  log::warn("the burn-in of this machine failed, {}; {} has all of it", result->text(), output);
+  return nodes;
 }
 
 void LocalAdaptor::stop(bool at_once) {

@@ -17,8 +17,7 @@ class LocalAdaptor final : public FolderAdaptor {
   LocalAdaptor(const std::string& run_folder, Words command, Words burn_in, double begin_seconds);
   /// SIGTERM to the job, which saves and ends; with `at_once` SIGKILL to all of its process group.
   void stop(bool at_once) override;
-  void burn_in(const std::vector<std::string>& nodes) override;
-  std::optional<std::vector<std::string>> burned_in() override;
+  std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>& nodes) override;
 
  private:
   /// Where this machine is left out: Error, which asks a person; the next request of that start is obeyed.
@@ -31,7 +30,6 @@ class LocalAdaptor final : public FolderAdaptor {
   const Words burn_in_;
   const std::string host_;  // of this machine, as its ranks call it
   std::unique_ptr<Command> test_;
-  std::vector<std::string> suspects_;
   int64_t refused_ = 0;  // number of a start on a machine that is left out
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/enum.h"
+#include "report/failure_report.h"
 
 namespace ingot::guard {
 
@@ -14,41 +15,6 @@ enum class JobState : uint8_t { absent, starting, running, ended };
 constexpr auto enum_names(JobState) {
   return names_in_order<JobState>("absent", "starting", "running", "ended");
 }
-
-/// Why a run ended, as failure.json says it. `unknown` is said where nothing was written.
-enum class FailureKind : uint8_t {
-  none,
-  late,        ///< ranks waited for another one until their deadline
-  lost,        ///< a rank ended without a word
-  not_finite,  ///< loss, gradient or weights
-  diverged,
-  mismatch,  ///< ranks that must hold the same bits do not
-  storage,   ///< a checkpoint or record could not be written or read
-  memory,
-  config,
-  bug,
-  signal,  ///< asked to stop from outside
-  unknown
-};
-constexpr auto enum_names(FailureKind) {
-  return names_in_order<FailureKind>("none", "late", "lost", "not_finite", "diverged", "mismatch", "storage",
-                                     "memory", "config", "bug", "signal", "unknown");
-}
-
-struct Suspect {
-  std::string node;
-  int64_t rank = -1;  ///< on it; -1: the node
-  bool operator==(const Suspect&) const = default;
-};
-
-struct FailureReport {
-  FailureKind kind = FailureKind::unknown;
-  std::string node, message;
-  int64_t rank = -1, step = -1;
-  int64_t trouble_step = 0;            ///< of a divergence or mismatch: where it began; 0: unknown
-  std::vector<Suspect> suspects = {};  ///< of a mismatch: whose bits differ
-  int64_t copies = 0;                  ///< of a mismatch: that were compared
-};
 
 /// The answer of a node, or of one rank on it. A node has any number of them.
 struct NodeReport {

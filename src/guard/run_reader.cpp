@@ -5,29 +5,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "base/enum.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/foreign_json.h"
+#include "report/rank_status.h"
 
 namespace ingot::guard {
 namespace {
 
-using AnyJson = nlohmann::json;
-
-constexpr int64_t kFormat = 1;          ///< of status and failure files
 constexpr uint64_t kLogAtOnce = 65536;  ///< bytes of the job's output in one look
 constexpr size_t kRanks = 4096;
-
-double real(const AnyJson& object, const char* key, double otherwise) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return otherwise;
-  const double value = found->get<double>();
-  return std::isfinite(value) ? value : otherwise;
-}
 
 double free_share(const std::string& path) {
   struct statvfs s {};
@@ -45,56 +34,13 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 }  // namespace
 
-std::string read_small(const std::string& path) {
-  try {
-    if (!real_file_system().exists(path)) return "";
-    return read_at_most(real_file_system(), path, 1 << 20);
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-AnyJson read_object(const std::string& path) {
-  AnyJson j = AnyJson::parse(read_small(path), nullptr, false);
-  return j.is_object() ? j : AnyJson::object();
-}
-
-int64_t whole(const AnyJson& object, const char* key, int64_t otherwise) {
-  const double value = real(object, key, std::nan(""));
-  return std::abs(value) <= 0x1p53 && value == std::floor(value) ? static_cast<int64_t>(value) : otherwise;
-}
-
-std::string text_in(const AnyJson& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>().substr(0, 4000) : "";
-}
-
-std::optional<FailureReport> parse_failure(const std::string& content, int64_t start) {
-  const AnyJson j = AnyJson::parse(content, nullptr, false);
-  if (!j.is_object() || whole(j, "format", 0) != kFormat || whole(j, "start", 0) != start)
-    return std::nullopt;
-  FailureReport f{.node = text_in(j, "host"), .message = text_in(j, "message")};
-  for (const auto& kind : enum_names(FailureKind{}))
-    if (text_in(j, "kind") == kind.name) f.kind = kind.value;
-  f.rank = whole(j, "rank", -1);
-  f.step = whole(j, "step", -1);
-  f.trouble_step = std::max<int64_t>(0, whole(j, "trouble_step", 0));
-  f.copies = std::max<int64_t>(0, whole(j, "copies", 0));
-  const auto suspects = j.find("suspects");
-  if (f.kind == FailureKind::mismatch && suspects != j.end() && suspects->is_array())
-    for (const AnyJson& s : *suspects)
-      if (s.is_object() && f.suspects.size() < kRanks)
-        f.suspects.push_back({text_in(s, "host"), whole(s, "rank", 0)});
-  return f;
-}
-
 void RunReader::read(Observation& seen, int64_t start, const std::string& log_path) {
   seen = {.now = seen.now,
           .wall = seen.wall,
           .job = seen.job,
           .exit_code = seen.exit_code,
           .start = seen.start,
-          .failure = parse_failure(read_small(folder_ + "/failure.json"), start)};
+          .failure = FailureReport::parse(read_small(folder_ + "/failure.json"), start)};
   read_status(seen, start);
   read_log(seen, log_path);
   if (seen.failure && !seen.failure->suspects.empty()) {
@@ -117,23 +63,22 @@ void RunReader::read_status(Observation& seen, int64_t start) {
   for (const std::string& name : names_in(folder_ + "/status")) {
     if (!name.starts_with("rank-") || !name.ends_with(".json") || seen.nodes.size() >= kRanks) continue;
     std::string content = read_small(folder_ + "/status/" + name);
-    const AnyJson j = AnyJson::parse(content, nullptr, false);
-    if (!j.is_object() || whole(j, "format", 0) != kFormat || whole(j, "start", 0) != start) continue;
+    const std::optional<RankStatus> status = RankStatus::parse(content, start);
+    if (!status) continue;
     Known& known = known_[name];
     if (known.text != content) known = {std::move(content), seen.now};
-    const int64_t rank = whole(j, "rank", 0);
-    seen.nodes.push_back({.name = text_in(j, "host"),
-                          .rank = rank,
+    seen.nodes.push_back({.name = status->host,
+                          .rank = status->rank,
                           .age = std::max(0.0, std::min(seen.now, ended_) - known.since),
-                          .busy = std::max(0.0, real(j, "busy_seconds", 0))});
-    if (rank != 0) continue;
-    seen.start_step = std::max<int64_t>(-1, whole(j, "start_step", -1));
-    seen.step = std::max<int64_t>(-1, whole(j, "step", -1));
-    seen.step_seconds = std::max(0.0, real(j, "step_seconds", 0));
-    seen.data_wait = std::clamp(real(j, "data_wait", 0), 0.0, 1.0);
-    seen.saved_seconds = std::max(0.0, real(j, "saved_seconds", 0));
-    seen.spike = j.value("spike", AnyJson()) == true;
-    save_every_ = std::max<int64_t>(0, whole(j, "save_every", 0));
+                          .busy = status->busy_seconds});
+    if (status->rank != 0) continue;
+    seen.start_step = status->start_step;
+    seen.step = status->step;
+    seen.step_seconds = status->step_seconds;
+    seen.data_wait = status->data_wait;
+    seen.saved_seconds = status->saved_seconds;
+    seen.spike = status->spike;
+    save_every_ = status->save_every;
   }
 }
 

@@ -4,26 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "guard/observation.h"
 
 namespace ingot::guard {
-
-/// The content of a file of at most 1 MiB; empty where it cannot be read.
-std::string read_small(const std::string& path);
-/// The object in such a file; an empty one where there is none.
-nlohmann::json read_object(const std::string& path);
-/// A whole number of an object; `otherwise` where there is none, or one beyond 2^53.
-int64_t whole(const nlohmann::json& object, const char* key, int64_t otherwise);
-/// A text of an object, cut to 4,000 bytes; empty where there is none.
-std::string text_in(const nlohmann::json& object, const char* key);
-
-/// failure.json. Nothing where the text is none, or is of another start.
-std::optional<FailureReport> parse_failure(const std::string& text, int64_t start);
 
 class RunReader {
  public:

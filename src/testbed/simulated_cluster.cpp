@@ -220,13 +220,11 @@ void SimulatedCluster::stop(bool at_once) {
   end_job(FailureKind::signal, "", at_once ? -1 : 130, "stopped");
 }
 
-void SimulatedCluster::burn_in(const std::vector<std::string>& nodes) {
-  if (burn_until_ >= 0) return;
-  burning_ = nodes;
-  burn_until_ = now_ + in_ms(s_.burn_in_seconds);
-}
-
-std::optional<std::vector<std::string>> SimulatedCluster::burned_in() {
+std::optional<std::vector<std::string>> SimulatedCluster::burn_in(const std::vector<std::string>& nodes) {
+  if (burn_until_ < 0) {
+    burning_ = nodes;
+    burn_until_ = now_ + in_ms(s_.burn_in_seconds);
+  }
   if (now_ < burn_until_) return std::nullopt;
   burn_until_ = -1;
   std::vector<std::string> failing;
@@ -244,13 +242,10 @@ std::vector<int64_t> SimulatedCluster::checkpoints() {
   return steps;
 }
 
-void SimulatedCluster::ask(int64_t entry, const std::string&) {
-  if (asked_.try_emplace(entry, now_).second) ++questions_;
-}
-
-std::optional<std::vector<Action>> SimulatedCluster::answer(int64_t entry) {
-  const auto asked = asked_.find(entry);
-  if (asked == asked_.end() || now_ < asked->second + in_ms(s_.person_minutes * 60)) return std::nullopt;
+std::optional<std::vector<Action>> SimulatedCluster::ask(int64_t entry, const std::string&) {
+  const auto [asked, is_new] = asked_.try_emplace(entry, now_);
+  questions_ += is_new;
+  if (now_ < asked->second + in_ms(s_.person_minutes * 60)) return std::nullopt;
   const bool moves = trains() && !stalls();
   for (const size_t i : open_) faults_[i].over = true;  // a person mends what there is
   return std::vector<Action>{moves ? Action::wait : Action::restart};

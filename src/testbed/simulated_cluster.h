@@ -32,13 +32,11 @@ class SimulatedCluster final : public Adaptor {
   const Observation& observe() override;
   void start(const StartRequest& request) override;
   void stop(bool at_once) override;
-  void burn_in(const std::vector<std::string>& nodes) override;
-  std::optional<std::vector<std::string>> burned_in() override;
+  std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>& nodes) override;
   std::vector<int64_t> checkpoints() override;
   void save_evidence(int64_t) override {}
   void alert(const std::string&) override {}
-  void ask(int64_t entry, const std::string&) override;
-  std::optional<std::vector<Action>> answer(int64_t entry) override;
+  std::optional<std::vector<Action>> ask(int64_t entry, const std::string&) override;
 
   /// Moves the clock; the job trains, saves and fails meanwhile.
   void advance_to(int64_t ms);

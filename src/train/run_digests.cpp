@@ -199,7 +199,7 @@ void RunDigests::require_agreement(int64_t step) {
 
 std::vector<Suspect> RunDigests::suspects(const std::vector<int>& ranks) const {
   std::vector<Suspect> all;
-  for (const int r : ranks) all.push_back({r, hosts_[static_cast<size_t>(r)]});
+  for (const int r : ranks) all.push_back({hosts_[static_cast<size_t>(r)], r});
   return all;
 }
 
@@ -208,7 +208,7 @@ namespace {
 std::string names_of(const std::vector<Suspect>& suspects) {
   std::string text;
   for (const Suspect& s : suspects)
-    text += fmt::format("{}rank {} on '{}'", text.empty() ? "" : ", ", s.rank, s.host);
+    text += fmt::format("{}rank {} on '{}'", text.empty() ? "" : ", ", s.rank, s.node);
   return text;
 }
 
@@ -253,7 +253,7 @@ void RunDigests::end_replay(int64_t step, const data::Batch& batch, const StepOp
 void RunDigests::stop(const Disagreement& found, const std::string& what, const std::string& then,
                       int64_t trouble_step) const {
   RunError error(
-      RunFault::mismatch, what,
+      FailureKind::mismatch, what,
       "a memory, core or link of that machine gives wrong bits: test it or leave it out, and run the "
       "same command, which " +
           then,
@@ -279,7 +279,7 @@ void RunDigests::check_rest(int64_t step) {
   const std::vector<Suspect> who = suspects(ranks);
   // The checkpoint of `step`, where there is one, may have been copied after the change.
   RunError error(
-      RunFault::mismatch,
+      FailureKind::mismatch,
       fmt::format("weights or optimizer state changed between the updates of steps {} and {}, "
                   "though nothing writes them there: {}",
                   step, step + 1, names_of(who)),

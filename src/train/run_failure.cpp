@@ -14,39 +14,36 @@
 namespace ingot {
 namespace {
 
-struct Told {
-  RunFault fault = RunFault::unknown;
-  std::string message, hint;
-  int64_t trouble_step = 0;
-  std::vector<Suspect> suspects = {};
-  int copies = 0;
-};
-
 bool says(const std::string& message, const char* words) {
   return message.find(words) != std::string::npos;
 }
 
 /// Errors of the folders below name ranks, operations and files in fixed words.
-RunFault fault_of(const std::string& message, bool trains) {
-  if (says(message, "not complete after") || says(message, "and waits for rank")) return RunFault::late;
+FailureKind fault_of(const std::string& message, bool trains) {
+  if (says(message, "not complete after") || says(message, "and waits for rank")) return FailureKind::late;
   if (says(message, "ended with an error") || says(message, "has ended") || says(message, "is gone"))
-    return RunFault::lost;
+    return FailureKind::lost;
   if (says(message, "No space left") || says(message, "Input/output error") || says(message, "Stale file"))
-    return RunFault::storage;
-  return trains ? RunFault::unknown : RunFault::config;
+    return FailureKind::storage;
+  return trains ? FailureKind::unknown : FailureKind::config;
 }
 
-Told told(bool trains) {
+FailureReport told(bool trains) {
   try {
     throw;
   } catch (const RunError& e) {
-    return {e.fault(), e.what(), e.hint(), e.trouble_step(), e.suspects(), e.copies()};
+    return {.kind = e.fault(),
+            .message = e.what(),
+            .hint = e.hint(),
+            .trouble_step = e.trouble_step(),
+            .suspects = e.suspects(),
+            .copies = e.copies()};
   } catch (const Error& e) {
-    return {fault_of(e.what(), trains), e.what(), e.hint()};
+    return {.kind = fault_of(e.what(), trains), .message = e.what(), .hint = e.hint()};
   } catch (const std::bad_alloc&) {
-    return {RunFault::memory, "out of memory", ""};
+    return {.kind = FailureKind::memory, .message = "out of memory"};
   } catch (const std::exception& e) {
-    return {RunFault::bug, e.what(), ""};
+    return {.kind = FailureKind::bug, .message = e.what()};
   }
 }
 
@@ -68,25 +65,16 @@ int64_t guard_start() {
 
 void record_failure(FileSystem& fs, const std::string& folder, int rank, int64_t step, bool trains) noexcept {
   try {
-    const Told t = told(trains);
+    FailureReport report = told(trains);
     const std::string path = folder + "/failure.json";
     if (!fs.exists(folder)) return;
-    if ((t.fault == RunFault::lost || t.fault == RunFault::late) && first_stays(fs, path)) return;
-    const Suspect who = t.suspects.empty() ? Suspect{rank, host_name()} : t.suspects.front();
-    nlohmann::ordered_json j{{"format", 1},
-                             {"start", guard_start()},
-                             {"kind", name_of(t.fault)},
-                             {"rank", who.rank},
-                             {"host", who.host},
-                             {"step", step},
-                             {"trouble_step", t.trouble_step},
-                             {"message", t.message},
-                             {"hint", t.hint},
-                             {"time", wall_seconds()}};
-    for (const Suspect& s : t.suspects) j["suspects"].push_back({{"rank", s.rank}, {"host", s.host}});
-    if (!t.suspects.empty()) j["copies"] = t.copies;
-    write_file_atomically(fs, path,
-                          j.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    const bool tells_of_another = report.kind == FailureKind::lost || report.kind == FailureKind::late;
+    if (tells_of_another && first_stays(fs, path)) return;
+    const Suspect who = report.suspects.empty() ? Suspect{host_name(), rank} : report.suspects.front();
+    report.node = who.node;
+    report.rank = who.rank;
+    report.step = step;
+    write_file_atomically(fs, path, report.json(guard_start()));
   } catch (const std::exception& e) {
     log::warn("failure.json was not written: {}", e.what());
   }

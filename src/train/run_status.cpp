@@ -1,10 +1,7 @@
 // See run_status.h.
 #include "train/run_status.h"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,14 +17,9 @@ constexpr const char* kParts[] = {"data", "passes", "optimizer", "update", "reco
 }  // namespace
 
 RunStatus::RunStatus(FileSystem& fs, const std::string& folder, int rank, int64_t step, int64_t save_every)
-    : fs_(fs),
-      path_(fmt::format("{}/status/rank-{}.json", folder, rank)),
-      rank_(rank),
-      start_step_(step),
-      start_(guard_start()),
-      save_every_(save_every) {
+    : fs_(fs), path_(fmt::format("{}/status/rank-{}.json", folder, rank)), start_(guard_start()) {
   fs_.create_folders(folder + "/status");
-  last_.step = step;
+  told_ = {.rank = rank, .host = host_name(), .start_step = step, .save_every = save_every, .step = step};
   progressed_ = monotonic_seconds();
   write();
   thread_ = std::jthread([this](const std::stop_token& stop) {
@@ -48,7 +40,7 @@ RunStatus::~RunStatus() {
 
 void RunStatus::done(const Step& step) {
   const std::lock_guard lock(mutex_);
-  last_.step = step.step;
+  told_.step = step.step;
   sums_.spike = sums_.spike || step.spike;
   ++sums_.step;
   sums_.seconds += step.seconds;
@@ -59,7 +51,7 @@ void RunStatus::done(const Step& step) {
 
 void RunStatus::saved(double seconds) {
   const std::lock_guard lock(mutex_);
-  saved_seconds_ += seconds;
+  told_.saved_seconds += seconds;
 }
 
 void RunStatus::enter(StepPart part) {
@@ -69,31 +61,22 @@ void RunStatus::enter(StepPart part) {
 
 /// Without a sync: the file says what is so now, and is worth nothing after a power cut.
 void RunStatus::write() {
-  nlohmann::ordered_json j{{"format", 1},         {"start", start_},   {"rank", rank_},
-                           {"host", host_name()}, {"pid", ::getpid()}, {"time", wall_seconds()}};
+  std::string text;
   {
     const std::lock_guard lock(mutex_);
     if (sums_.step > 0) {
       const auto steps = static_cast<double>(sums_.step);
-      last_.seconds = sums_.seconds / steps;
-      last_.wait_seconds = sums_.wait_seconds / steps;
-      last_.busy_seconds = sums_.busy_seconds / steps;
-      last_.spike = sums_.spike;
+      told_.step_seconds = sums_.seconds / steps;
+      told_.busy_seconds = sums_.busy_seconds / steps;
+      told_.data_wait = sums_.seconds > 0 ? sums_.wait_seconds / sums_.seconds : 0;
+      told_.spike = sums_.spike;
       sums_ = {};
     }
-    j["start_step"] = start_step_;
-    j["save_every"] = save_every_;
-    j["step"] = last_.step;
-    j["part"] = kParts[static_cast<size_t>(part_)];
-    j["silent_seconds"] = monotonic_seconds() - progressed_;
-    j["step_seconds"] = last_.seconds;
-    j["busy_seconds"] = last_.busy_seconds;
-    j["data_wait"] = last_.seconds > 0 ? last_.wait_seconds / last_.seconds : 0;
-    j["saved_seconds"] = saved_seconds_;
-    j["spike"] = last_.spike;
+    told_.part = kParts[static_cast<size_t>(part_)];
+    told_.silent_seconds = monotonic_seconds() - progressed_;
+    text = told_.json(start_);
   }
   try {
-    const std::string text = j.dump() + "\n";
     const auto file = fs_.create(path_ + ".tmp");
     file->append(text.data(), text.size());
     file->close();

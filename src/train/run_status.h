@@ -1,5 +1,5 @@
-// What a rank does now, for programs that watch a run: status/rank-<r>.json in the run folder, written by a
-// thread of its own, so that it is alive while the run's thread is stuck in an op or a message.
+// Writes what a rank does now (report/rank_status.h) for programs that watch a run, in a thread of its own,
+// so that it is alive while the run's thread is stuck in an op or a message.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/file_system.h"
+#include "report/rank_status.h"
 #include "train/run_observer.h"
 
 namespace ingot {
@@ -37,14 +38,13 @@ class RunStatus {
   void write();
   FileSystem& fs_;
   const std::string path_;
-  const int rank_;
-  const int64_t start_step_, start_, save_every_;
+  const int64_t start_;
   std::mutex mutex_;
   std::condition_variable_any ended_;
-  Step last_;  // guarded by mutex_, as all below; after the first step its seconds are a window's means
-  Step sums_;  // of the steps since the last file, `step` counts them
+  RankStatus told_;  // guarded by mutex_, as all below
+  Step sums_;        // of the steps since the last file, `step` counts them
   StepPart part_ = StepPart::data;
-  double saved_seconds_ = 0, progressed_ = 0;
+  double progressed_ = 0;
   bool warned_ = false;
   std::jthread thread_;
 };

@@ -340,7 +340,7 @@ void Trainer::judge(const StepStats& stats, const data::Batch& batch, const Grad
       stop_diverged(stats.loss());
     case LossWatch::Verdict::dead:
       throw RunError(
-          RunFault::diverged,
+          FailureKind::diverged,
           fmt::format("the gradient has been 0 for {} steps, the loss is {:.4f} at step {}: the model "
                       "does not learn any more",
                       watch.dead_steps(), stats.loss(), step),
@@ -363,8 +363,8 @@ void Trainer::stop_diverged(double loss) {
                   watch.mean(), watch.spike_steps(), loss, step() + 1);
   const std::string change = "lower the learning rate, clip harder or raise health.spike_patience";
   if (from.empty())
-    throw RunError(RunFault::diverged, what, change + ", and start again: no checkpoint is from before");
-  throw RunError(RunFault::diverged, what,
+    throw RunError(FailureKind::diverged, what, change + ", and start again: no checkpoint is from before");
+  throw RunError(FailureKind::diverged, what,
                  fmt::format("go back to before it and leave its batches out:\n  {}\nor {}, and resume",
                              rewind_command(std::stoll(from)), change),
                  watch.first_spike());
@@ -384,7 +384,7 @@ void Trainer::require_finite_weights(double lr) {
   if (!any_rank(!bad.empty())) return;
   if (digests_) digests_->require_agreement(step() + 1);
   throw RunError(
-      RunFault::not_finite,
+      FailureKind::not_finite,
       fmt::format("the update of step {} (learning rate {:.3g}) left weights that are not finite: {}",
                   step() + 1, lr, bad.empty() ? "other ranks hold them" : bad),
       way_back());
@@ -407,7 +407,7 @@ void Trainer::diagnose(const data::Batch& batch, const std::string& what) {
     rows = fmt::format("samples {} .. {}, from source '{}'", origin.sample, batch.origins.back().sample,
                        data_->sources[static_cast<size_t>(origin.source)].name());
   }
-  throw RunError(RunFault::not_finite, fmt::format("{}\n{}\nbatch: {}", what, cause, rows), way_back());
+  throw RunError(FailureKind::not_finite, fmt::format("{}\n{}\nbatch: {}", what, cause, rows), way_back());
 }
 
 Trainer::Agreement Trainer::agree_to_continue(bool stop, bool logged) {

@@ -53,7 +53,7 @@ void Trainer::end_save() {
     newest_ = {report->path, report->step};
     failed_saves_ = 0;
   } catch (const NotFinite& e) {
-    throw RunError(RunFault::not_finite, e.what(), way_back());
+    throw RunError(FailureKind::not_finite, e.what(), way_back());
   } catch (const Error& e) {
     count_failed_save(saving_step_, e);
   }
@@ -67,7 +67,7 @@ void Trainer::count_failed_save(int64_t step, const Error& error) {
                 error.hint().empty() ? "" : "; " + error.hint());
     return;
   }
-  throw RunError(RunFault::storage,
+  throw RunError(FailureKind::storage,
                  fmt::format("{} checkpoints in a row were not written, the last of step {}: {}",
                              kFailedSaves, step, error.what()),
                  newest_ ? fmt::format("mend this and run the same command: it resumes from step {} ('{}')",

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "guard/journal.h"
-#include "guard/run_reader.h"
+#include "report/failure_report.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  ingot::guard::parse_failure(text, 1);
+  ingot::FailureReport::parse(text, 1);
   try {
     ingot::guard::Facts::parse(text);
   } catch (const ingot::Error&) {

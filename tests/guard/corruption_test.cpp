@@ -85,7 +85,7 @@ TEST(GuardCorruption, AnObservationHasTheSuspectsOfThisStartsFailure) {
       R"("trouble_step": 17, )"
       R"("copies": 3, "suspects": [{"rank": 2, "host": "b"}, {"rank": 5, "host": "c"}]})";
   const Observation o = seen(good);
-  EXPECT_EQ(o.minority, (std::vector<guard::Suspect>{{"b", 2}, {"c", 5}}));
+  EXPECT_EQ(o.minority, (std::vector<Suspect>{{"b", 2}, {"c", 5}}));
   EXPECT_EQ(o.copies, 3);
   EXPECT_EQ(o.agreed_step, 16);
   EXPECT_EQ(o.failure->node, "b");

@@ -174,15 +174,16 @@ class FakeCluster final : public Adaptor {
     ++(at_once ? killed : asked_to_end);
     if (dies) seen.job = JobState::ended;
   }
-  void burn_in(const std::vector<std::string>&) override {}
-  std::optional<std::vector<std::string>> burned_in() override { return std::vector<std::string>(); }
+  std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>&) override {
+    return std::vector<std::string>();
+  }
   std::vector<int64_t> checkpoints() override { return {0}; }
   void save_evidence(int64_t) override {}
   void alert(const std::string&) override {}
-  void ask(int64_t, const std::string& text) override {
+  std::optional<std::vector<Action>> ask(int64_t, const std::string& text) override {
     if (questions.empty() || questions.back() != text) questions.push_back(text);
+    return person;
   }
-  std::optional<std::vector<Action>> answer(int64_t) override { return person; }
 };
 
 class MemoryStore final : public Store {

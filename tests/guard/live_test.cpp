@@ -251,7 +251,7 @@ TEST_F(Live, FailureFilesSayWhy) {
   const ProcessResult r = run_process({INGOT_BINARY, "run", path("full.toml"), "--phases.0.lr=1e38",
                                        "--phases.0.warmup=0", "--optimizer.weight_decay=100"});
   ASSERT_EQ(r.exit_code, 1) << r.output;
-  const auto failure = parse_failure(read_text(path("full/failure.json")), 0);
+  const auto failure = FailureReport::parse(read_text(path("full/failure.json")), 0);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind, FailureKind::not_finite) << failure->message;
   EXPECT_GT(failure->step, 0);
@@ -281,8 +281,9 @@ TEST_F(Live, ReadersSurviveTornForeignHugeAndFutureFiles) {
   EXPECT_EQ(step(R"({"format": 1, "start": 3, "rank": 0, "step": 1e300, "time": 9e18})"), -1);
   EXPECT_EQ(step(R"({"format": 1, "start": 3, "rank": "zero", "step": [9]})"), -1);
   EXPECT_EQ(step(std::string(3 << 20, ' ') + good), -1) << "huge";
-  EXPECT_FALSE(parse_failure(R"({"format": 1, "start": 2, "kind": "bug"})", 3)) << "another start";
-  EXPECT_EQ(parse_failure(R"({"format": 1, "start": 3, "kind": "strange"})", 3)->kind, FailureKind::unknown);
+  EXPECT_FALSE(FailureReport::parse(R"({"format": 1, "start": 2, "kind": "bug"})", 3)) << "another start";
+  EXPECT_EQ(FailureReport::parse(R"({"format": 1, "start": 3, "kind": "strange"})", 3)->kind,
+            FailureKind::unknown);
 }
 
 }  // namespace ingot::test::live_test

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "guard/run_reader.h"
+#include "report/failure_report.h"
 #include "support/support.h"
 
 namespace ingot::test::rules_test {
@@ -264,7 +264,7 @@ TEST(Corpus, RulesGiveRulesOrAnError) {
 TEST(Corpus, FailureReportsAreReadOrIgnored) {
   EXPECT_GE(replay("guard_facts",
                    [](const std::string& text) {
-                     parse_failure(text, 1);
+                     FailureReport::parse(text, 1);
                      try {
                        Facts::parse(text);
                      } catch (const Error&) {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/philox.h"
-#include "guard/run_reader.h"
+#include "report/failure_report.h"
 #include "report/run_record.h"
 #include "support/digest_run.h"
 #include "support/tiny_run.h"
@@ -87,7 +87,7 @@ void Corruption::expect_found(const std::vector<std::string>& layout, int ranks,
       ++harmless;
     } catch (const RunError& e) {
       ++found;
-      EXPECT_EQ(e.fault(), RunFault::mismatch) << e.what();
+      EXPECT_EQ(e.fault(), FailureKind::mismatch) << e.what();
       Ranks named;
       for (const Suspect& s : e.suspects()) named.push_back(s.rank);
       // Where ranks gather each other's shards, a weight that is found before the gather is its rank's alone.
@@ -97,9 +97,9 @@ void Corruption::expect_found(const std::vector<std::string>& layout, int ranks,
       // Found by the next comparison; the last agreement was before the flip.
       EXPECT_GE(e.trouble_step(), flip.step - 1) << e.what();
       EXPECT_LE(e.trouble_step(), flip.step) << e.what();
-      const auto failure = guard::parse_failure(read_text(path(run + "/failure.json")), 0);
+      const auto failure = FailureReport::parse(read_text(path(run + "/failure.json")), 0);
       ASSERT_TRUE(failure);
-      EXPECT_EQ(failure->kind, guard::FailureKind::mismatch);
+      EXPECT_EQ(failure->kind, FailureKind::mismatch);
       EXPECT_EQ(failure->rank, named.front());
       EXPECT_EQ(failure->suspects.size(), named.size());
       EXPECT_EQ(failure->trouble_step, e.trouble_step());
@@ -138,7 +138,7 @@ TEST_F(Corruption, MemoryAtRestIsCheckedOnOneRankToo) {
           run_with_flip(recipe(run), options, ranks, flip);
           ADD_FAILURE() << "was not found";
         } catch (const RunError& e) {
-          EXPECT_EQ(e.fault(), RunFault::mismatch) << e.what();
+          EXPECT_EQ(e.fault(), FailureKind::mismatch) << e.what();
           ASSERT_EQ(e.suspects().size(), 1U);
           EXPECT_EQ(e.suspects()[0].rank, flip.rank);
           EXPECT_EQ(e.trouble_step(), 3) << "the checkpoint of step 3 might have the bit";
@@ -216,7 +216,7 @@ void Corruption::expect_found_again(const std::vector<std::string>& layout, int 
       EXPECT_EQ(checkpoint_content(path(run)) == clean, true) << "a flip that matters was not found";
     } catch (const RunError& e) {
       ++found;
-      EXPECT_EQ(e.fault(), RunFault::mismatch) << e.what();
+      EXPECT_EQ(e.fault(), FailureKind::mismatch) << e.what();
       Ranks named;
       for (const Suspect& s : e.suspects()) named.push_back(s.rank);
       EXPECT_EQ(named, expected(flip.rank)) << e.what();
