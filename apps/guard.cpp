@@ -4,7 +4,6 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -21,7 +20,6 @@
 #include "apps/metrics_option.h"
 #include "base/clock.h"
 #include "base/folder_lock.h"
-#include "base/foreign_json.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "guard/command_adaptor.h"
@@ -77,12 +75,12 @@ std::string books_text(const Books& b) {
 
 /// Where the guard's clock stands: it went on while no guard ran.
 double clock_begin(const std::string& folder) {
-  const std::string path = folder + "/books.json";
-  struct stat s {};
-  if (::stat(path.c_str(), &s) != 0) return 0;
-  const double gap = wall_seconds() - static_cast<double>(s.st_mtime);
-  const Books books = Books::parse(read_small(path));
-  return static_cast<double>(books.until_ms()) / 1000 + std::clamp(gap, 0.0, 30 * 86'400.0);
+  FileSystem& fs = real_file_system();
+  const std::optional<Books> books = FileStore(fs, folder).books();
+  const std::optional<FileStamp> stamp = fs.stamp(folder + "/books.json");
+  if (!books || !stamp) return 0;
+  const double gap = wall_seconds() - static_cast<double>(stamp->modified_ns) / 1e9;
+  return static_cast<double>(books->until_ms()) / 1000 + std::clamp(gap, 0.0, 30 * 86'400.0);
 }
 
 std::unique_ptr<Adaptor> adaptor_of(const JobFile& job, double begin) {

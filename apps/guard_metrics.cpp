@@ -13,7 +13,7 @@ constexpr const char *kWatching = "watching", *kActing = "acting", *kAsking = "a
                      *kFinished = "finished";
 
 bool is_of(const Entry& e, Event event, Action action) {
-  return e.event == event && std::find(e.actions.begin(), e.actions.end(), action) != e.actions.end();
+  return e.event == event && contains(e.actions, action);
 }
 
 }  // namespace

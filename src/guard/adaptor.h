@@ -29,8 +29,6 @@ class Adaptor {
   virtual void stop(bool at_once) = 0;
   /// Tests nodes, where it does not test already: those that failed; nothing while it runs.
   virtual std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>& nodes) = 0;
-  /// Steps of complete checkpoints, ascending.
-  virtual std::vector<int64_t> checkpoints() = 0;
   /// Keeps what the job said, under the number of a journal entry.
   virtual void save_evidence(int64_t entry) = 0;
   virtual void alert(const std::string& text) = 0;

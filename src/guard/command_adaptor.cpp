@@ -22,10 +22,6 @@ constexpr const char* kFailedTests = " tests failed";
 
 constexpr double kQuiet = 5;  ///< seconds without news of ranks that end a job which is said to have ended
 
-bool one_of(const Words& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 /// The first word of the last line that has one.
 std::string answer_in(const std::string& text) {
   const size_t end = text.find_last_not_of(" \t\r\n");
@@ -105,13 +101,18 @@ std::string CommandAdaptor::find(int64_t number) {
   return id_in(r.output);
 }
 
+void CommandAdaptor::record(int64_t number, const std::string& id) {
+  write_file_atomically(real_file_system(), path("job.json"),
+                        fmt::format("{{\"number\": {}, \"id\": \"{}\"}}\n", number, id));
+}
+
 void CommandAdaptor::begin(const StartRequest& request) {
   const int64_t number = request.number;
   for (const std::string& node : request.excluded) checked(node);
   const std::string intention = fmt::format("start-{}.json", number);
   if (has(intention)) {
-    if (const std::string id = find(number); !id.empty()) return record({.number = number, .id = id});
-    if (has(fmt::format("begun-{}", number))) return record({.number = number, .id = "unknown"});
+    if (const std::string id = find(number); !id.empty()) return record(number, id);
+    if (has(fmt::format("begun-{}", number))) return record(number, "unknown");
   }
   for (const std::string& node : request.excluded) {
     const std::string done = fmt::format("excluded-{:016x}", hash64(node));
@@ -135,7 +136,7 @@ void CommandAdaptor::begin(const StartRequest& request) {
   if (id.empty()) id = find(number);
   if (id.empty())
     fail("the cluster did not start the job: {}", r.worked() ? "it named no new job: " + r.text() : r.text());
-  record({.number = number, .id = id});
+  record(number, id);
 }
 
 void CommandAdaptor::stop(bool at_once) {
@@ -149,8 +150,8 @@ void CommandAdaptor::stop(bool at_once) {
 
 void CommandAdaptor::hear_state(const CommandResult& r) {
   const std::string word = answer_in(r.output);
-  const bool lives = one_of(templates_.waiting, word) || one_of(templates_.running, word);
-  const bool ended = r.worked() && !lives && one_of(templates_.ended, word);
+  const bool lives = contains(templates_.waiting, word) || contains(templates_.running, word);
+  const bool ended = r.worked() && !lives && contains(templates_.ended, word);
   note("state", !r.worked()      ? r.text()
                 : lives || ended ? ""
                                  : fmt::format("'{}' is no state", word.substr(0, 200)));
@@ -161,12 +162,12 @@ void CommandAdaptor::hear_state(const CommandResult& r) {
 void CommandAdaptor::hear_nodes(const CommandResult& r) {
   note("nodes", trouble_of(r));
   if (!r.worked()) return;
-  up_.clear(), down_.clear();
+  is_down_.clear();
   nodes_heard_ = seen_.now;
   std::string line, name, word;
   for (std::istringstream lines(r.output); std::getline(lines, line);)
     if (std::istringstream words(line); words >> name >> word)
-      (one_of(templates_.down, word) ? down_ : up_).insert(name);
+      is_down_[name] |= contains(templates_.down, word);
 }
 
 void CommandAdaptor::look_at(const Job& now) {
@@ -185,9 +186,9 @@ void CommandAdaptor::look_at(const Job& now) {
 
 JobState CommandAdaptor::state_of(const Job& now) {
   if (has(fmt::format("end-{}.json", now.number))) return JobState::ended;
-  const JobState alive = seen_.start_step < 0 ? JobState::starting : JobState::running;
+  const JobState alive = seen_.first.start_step < 0 ? JobState::starting : JobState::running;
   const bool begun = has(fmt::format("begun-{}", now.number));
-  if (ended_since_ < 0) return begun || seen_.start_step >= 0 ? alive : JobState::absent;
+  if (ended_since_ < 0) return begun || seen_.first.start_step >= 0 ? alive : JobState::absent;
   const bool writes = std::any_of(seen_.nodes.begin(), seen_.nodes.end(), [&](const NodeReport& n) {
     return n.rank >= 0 && reader_.ages_at(seen_.now) - n.age > ended_since_ + 2;
   });
@@ -205,8 +206,7 @@ JobState CommandAdaptor::judge(const Job& now) {
   // An answer is good until the next one should have come.
   const bool known = seen_.now - nodes_heard_ <= 2 * (templates_.every + templates_.seconds);
   for (const std::string& host : hosts_)
-    if (known && (down_.contains(host) || up_.contains(host)))
-      seen_.nodes.push_back({.name = host, .age = 0, .is_down = down_.contains(host)});
+    if (known && is_down_.contains(host)) seen_.nodes.push_back({.name = host, .is_down = is_down_.at(host)});
   if (again_ && state != JobState::ended && seen_.now - stopped_ >= templates_.every) stop(*again_);
   return state;
 }

@@ -36,6 +36,7 @@ class CommandAdaptor final : public FolderAdaptor {
   CommandResult run(const std::string& what, const Words& words);
   /// The id of the job of that start; empty: there is none.
   std::string find(int64_t number);
+  void record(int64_t number, const std::string& id);
   /// Tells of trouble with a command, once until there is none.
   void note(const std::string& what, const std::string& trouble);
   void hear_state(const CommandResult& result);
@@ -48,7 +49,8 @@ class CommandAdaptor final : public FolderAdaptor {
   double asked_ = -1e9;
   int64_t asked_of_ = 0;     // start
   double ended_since_ = -1;  // of a job that is said to have ended; -1: it is not
-  std::set<std::string> down_, up_, hosts_;
+  std::set<std::string> hosts_;
+  std::map<std::string, bool> is_down_;  // of nodes that the last answer named
   double nodes_heard_ = -1e9;
   std::optional<bool> again_;  // stop() to repeat: its command failed
   double stopped_ = 0;

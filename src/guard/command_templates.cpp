@@ -9,72 +9,54 @@
 namespace ingot::guard {
 namespace {
 
-/// Names between braces.
-std::vector<std::string> braces_in(const std::string& word) {
-  std::vector<std::string> names;
-  for (size_t at = 0; (at = word.find('{', at)) != word.npos;) {
-    const size_t end = word.find('}', at);
-    if (end == word.npos) break;
-    names.push_back(word.substr(at + 1, end - at - 1));
-    at = end + 1;
+/// Calls `plain` with the texts of a word, and `named` with the names between braces.
+template <class Plain, class Named>
+void read_word(std::string_view word, const Plain& plain, const Named& named) {
+  while (!word.empty()) {
+    const size_t begin = std::min(word.find('{'), word.size()), end = word.find('}', begin);
+    if (end == word.npos) return plain(word);
+    plain(word.substr(0, begin));
+    named(word.substr(begin + 1, end - begin - 1));
+    word.remove_prefix(end + 1);
   }
-  return names;
 }
 
 }  // namespace
 
-const std::vector<CommandTemplates::Command>& CommandTemplates::commands() {
-  using T = CommandTemplates;
-  static const std::vector<Command> all{
-      {"start",
-       &T::start,
-       "submits {script}, which runs the job; prints the job's id first in its last line",
-       {"excluded", "log", "name", "options", "run", "script"},
-       {"script", "name"}},
-      {"find", &T::find, "prints the id of the job that is called {name}, or nothing", {"name"}, {"name"}},
-      {"state", &T::state, "prints the state of job {id}, one word", {"id", "name"}, {}},
-      {"stop", &T::stop, "asks job {id} to save and end", {"id", "name"}, {}},
-      {"kill", &T::kill, "ends job {id}", {"id", "name"}, {}},
-      {"nodes", &T::nodes, "prints a line \"name state\" of every node; empty: not asked", {}, {}, true},
-      {"exclude",
-       &T::exclude,
-       "takes {node} out of service; empty: starts leave {excluded} out, no more",
-       {"node"},
-       {"node"},
-       true},
-      {"burn_in",
-       &T::burn_in,
-       "tests {node}: exit code 0 where it is sound, else it says \" tests failed\", as ingot burnin does, "
-       "or did not run; empty: no node fails a test",
-       {"node", "run"},
-       {"node"},
-       true}};
-  return all;
-}
-
 void CommandTemplates::validate(ConfigErrors& errors) const {
-  std::map<std::string, std::set<std::string>> said;
-  for (const Command& c : commands()) {
-    const Words& words = this->*c.words;
-    if (words.empty() && !c.optional) errors.add(c.key, "a cluster needs the command '{}'", c.key);
-    if (words.empty()) continue;
-    const std::set<std::string> known(c.placeholders.begin(), c.placeholders.end());
-    std::set<std::string>& own = said[c.key];
+  using Names = std::set<std::string>;
+  // The placeholders that a command has, of those that it may and must have.
+  const auto check = [&](const char* key, const Words& words, const Names& may, const Words& must) {
+    Names has;
+    if (words.empty()) {
+      errors.add(key, "a cluster needs the command '{}'", key);
+      return has;
+    }
     for (const std::string& word : words)
-      for (const std::string& placeholder : braces_in(word)) {
-        own.insert(placeholder);
-        if (!known.contains(placeholder))
-          errors.add(c.key, "'{}' has no placeholder {{{}}}; it has {}", c.key, placeholder,
-                     fmt::join(known, ", "));
-        if (placeholder == "options" && word != "{options}")
-          errors.add(c.key, "{{options}} is a word of its own");
-      }
-    for (const std::string& needed : c.needed)
-      if (!own.contains(needed)) errors.add(c.key, "'{}' does not say {{{}}}", c.key, needed);
-    if (known.contains("id") && !own.contains("id") && !own.contains("name"))
-      errors.add(c.key, "'{}' says neither {{id}} nor {{name}}", c.key);
-  }
-  if (!start.empty() && exclude.empty() && !said["start"].contains("excluded"))
+      read_word(
+          word, [](std::string_view) {},
+          [&](std::string_view name) {
+            has.insert(std::string(name));
+            if (!may.contains(std::string(name)))
+              errors.add(key, "'{}' has no placeholder {{{}}}; it has {}", key, name, fmt::join(may, ", "));
+            if (name == "options" && word != "{options}") errors.add(key, "{{options}} is a word of its own");
+          });
+    for (const std::string& name : must)
+      if (!has.contains(name)) errors.add(key, "'{}' does not say {{{}}}", key, name);
+    if (may.contains("id") && !has.contains("id") && !has.contains("name"))
+      errors.add(key, "'{}' says neither {{id}} nor {{name}}", key);
+    return has;
+  };
+  const Names of_start =
+      check("start", start, {"excluded", "log", "name", "options", "run", "script"}, {"script", "name"});
+  check("find", find, {"name"}, {"name"});
+  check("state", state, {"id", "name"}, {});
+  check("stop", stop, {"id", "name"}, {});
+  check("kill", kill, {"id", "name"}, {});
+  if (!nodes.empty()) check("nodes", nodes, {}, {});
+  if (!exclude.empty()) check("exclude", exclude, {"node"}, {"node"});
+  if (!burn_in.empty()) check("burn_in", burn_in, {"node", "run"}, {"node"});
+  if (!start.empty() && exclude.empty() && !of_start.contains("excluded"))
     errors.add(
         "start",
         "'start' does not say {{excluded}}, and there is no 'exclude': a node would never be left out");
@@ -91,17 +73,13 @@ Words expand(const Words& words, const std::map<std::string, std::string>& value
     }
     std::string text;
     bool empty = false;
-    for (size_t at = 0; at < word.size();) {
-      const size_t end = word[at] == '{' ? word.find('}', at) : word.npos;
-      const auto found = end == word.npos ? values.end() : values.find(word.substr(at + 1, end - at - 1));
-      if (found == values.end()) {
-        text += word[at++];
-        continue;
-      }
-      empty = empty || found->second.empty();
-      text += found->second;
-      at = end + 1;
-    }
+    read_word(
+        word, [&](std::string_view plain) { text += plain; },
+        [&](std::string_view name) {
+          const auto value = values.find(std::string(name));
+          text += value == values.end() ? fmt::format("{{{}}}", name) : value->second;
+          empty = empty || (value != values.end() && value->second.empty());
+        });
     if (!empty) result.push_back(std::move(text));
   }
   return result;

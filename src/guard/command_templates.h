@@ -2,7 +2,6 @@
 // Slurm's, docs/guard.md the reference.
 #pragma once
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -16,19 +15,18 @@ struct CommandTemplates {
   Words waiting, running, ended, down;
   double seconds = 30, every = 5, burn_in_seconds = 600;
 
-  struct Command {
-    const char* key;
-    Words CommandTemplates::*words;
-    const char* doc;
-    std::vector<std::string> placeholders;  ///< all that it may have
-    std::vector<std::string> needed;        ///< those that it must have
-    bool optional = false;
-  };
-  static const std::vector<Command>& commands();
-
   template <class Visitor>
   void visit(Visitor& v) {
-    for (const Command& c : commands()) v(c.key, this->*c.words, c.doc);
+    v("start", start, "submits {script}, which runs the job; prints the job's id first in its last line");
+    v("find", find, "prints the id of the job that is called {name}, or nothing");
+    v("state", state, "prints the state of job {id}, one word");
+    v("stop", stop, "asks job {id} to save and end");
+    v("kill", kill, "ends job {id}");
+    v("nodes", nodes, "prints a line \"name state\" of every node; empty: not asked");
+    v("exclude", exclude, "takes {node} out of service; empty: starts leave {excluded} out, no more");
+    v("burn_in", burn_in,
+      "tests {node}: exit code 0 where it is sound, else it says \" tests failed\", as ingot burnin does, or "
+      "did not run; empty: no node fails a test");
     v("waiting", waiting, "states of a job that waits for nodes");
     v("running", running, "states of a job that runs");
     v("ended", ended, "states of a job that has ended");

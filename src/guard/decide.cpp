@@ -71,14 +71,14 @@ std::string refusal(const Decision& d, const Situation& now, std::span<const Pas
 Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<const PastMatch> past,
                  const Scope& scope) {
   Judgement result;
-  bool held = false;  // by a rule that waits
   const RuleCount counts = [&](const std::string& rule, double seconds) {
     return count_of(now.now, past, rule, {.count = 1, .seconds = seconds}, false);
   };
   for (const Rule& rule : rules) {
     if (!rule.sign.holds(now.facts, counts)) continue;
     result.matching.insert(rule.name);
-    if (result.decision || held) continue;  // later ones only so that they are known as old at the next look
+    if (result.decision || result.waits)
+      continue;  // later ones only so that they are known as old at the next look
     const bool appeared = !now.matching_before.contains(rule.name);
     const std::vector<std::string> nodes = suspects_of(rule, now.suspects);
     if (rule.sure == Sureness::probable) {
@@ -90,29 +90,24 @@ Judgement decide(std::span<const Rule> rules, const Situation& now, std::span<co
     }
     const bool tells = std::all_of(rule.act.begin(), rule.act.end(), only_tells),
                waits = contains(rule.act, Action::wait);
-    held |= waits;
+    result.waits |= waits;
     if ((tells || waits) && !appeared) continue;  // said before
     Decision d{rule.name, rule.act, nodes, facts_text(now)};
     if (tells) {
       result.alerts.push_back(std::move(d));
       continue;
     }
-    if (waits) {
-      result.decision = std::move(d);
-      continue;
-    }
-    if (rule.at_most.given() &&
+    if (!waits && rule.at_most.given() &&
         count_of(now.now, past, rule.name, rule.at_most, true, nodes) >= rule.at_most.count) {
       d.actions = rule.then;
       d.reason += "; beyond its limit";
     }
-    if (const std::string why = refusal(d, now, past, scope); !why.empty()) {
+    if (const std::string why = waits ? "" : refusal(d, now, past, scope); !why.empty()) {
       d.reason += "; " + why;
       d.actions = {Action::save_evidence, Action::ask};
     }
     result.decision = std::move(d);
   }
-  result.waits = held;
   return result;
 }
 

@@ -56,7 +56,7 @@ class ExpressionParser {
 
   Expression parse() {
     if (text_.size() > kLongest) fail("it has {} characters, at most {}", text_.size(), kLongest);
-    e_.ways_ = either(0, false);
+    e_.ways_ = joined("or", 0, false);
     space();
     if (at_ < text_.size()) wrong("expected 'and', 'or' or the end");
     return std::move(e_);
@@ -85,24 +85,22 @@ class ExpressionParser {
     if (!take(token)) wrong(fmt::format("expected {}", what));
   }
 
-  // Each returns the ways in which its part holds, or with `denied` does not.
-  Ways either(int depth, bool denied) {
-    Ways ways = both(depth, denied);
-    while (take("or")) ways = joined(ways, both(depth, denied), !denied);
-    return ways;
-  }
-  Ways both(int depth, bool denied) {
-    Ways ways = single(depth, denied);
-    while (take("and")) ways = joined(ways, single(depth, denied), denied);
-    return ways;
-  }
-  Ways joined(Ways a, const Ways& b, bool one_is_enough) const {
-    if ((one_is_enough ? a.size() + b.size() : a.size() * b.size()) > kWays)
-      wrong(fmt::format("it can hold in more than {} ways: make several rules of it", kWays));
-    if (one_is_enough) {
-      a.insert(a.end(), b.begin(), b.end());
-      return a;
+  /// The ways in which parts that `word` joins hold, or with `denied` do not. "and" binds closer than "or".
+  Ways joined(std::string_view word, int depth, bool denied) {
+    const bool is_or = word == "or", one_is_enough = is_or != denied;
+    const auto part = [&] { return is_or ? joined("and", depth, denied) : single(depth, denied); };
+    Ways ways = part();
+    while (take(word)) {
+      const Ways more = part();
+      if ((one_is_enough ? ways.size() + more.size() : ways.size() * more.size()) > kWays)
+        wrong(fmt::format("it can hold in more than {} ways: make several rules of it", kWays));
+      if (!one_is_enough) ways = pairs(ways, more);
+      if (one_is_enough) ways.insert(ways.end(), more.begin(), more.end());
     }
+    return ways;
+  }
+  /// Each way of `a` with each of `b`.
+  static Ways pairs(const Ways& a, const Ways& b) {
     Ways all;
     for (const Expression::Way& first : a)
       for (const Expression::Way& second : b) {
@@ -115,13 +113,13 @@ class ExpressionParser {
     if (depth > kDeepest) wrong("nested too deep");
     if (take("not")) return single(depth + 1, !denied);
     if (take("(")) {
-      const Ways inner = either(depth + 1, denied);
+      const Ways inner = joined("or", depth + 1, denied);
       expect(")", "')'");
       return inner;
     }
-    e_.comparisons_.push_back(comparison());
-    if (denied) e_.comparisons_.back().accepted ^= kLess | kEqual | kGreater;
-    return {{e_.comparisons_.size() - 1}};
+    Expression::Comparison c = comparison();
+    if (denied) c.accepted ^= kLess | kEqual | kGreater;
+    return {{c}};
   }
 
   Expression::Comparison comparison() {
@@ -228,18 +226,16 @@ bool Expression::accepts(unsigned accepted, double left, double right) {
 }
 
 bool Expression::holds(const Facts& facts, const RuleCount& counts) const {
-  const auto is_so = [&](size_t i) {
-    const Comparison& c = comparisons_[i];
+  const auto is_so = [&](const Comparison& c) {
     return accepts(c.accepted, c.left.value(facts, counts), c.right.value(facts, counts));
   };
   return std::any_of(ways_.begin(), ways_.end(),
                      [&](const Way& way) { return std::all_of(way.begin(), way.end(), is_so); });
 }
 
-std::string Expression::contradiction_of(const Way& way) const {
+std::string Expression::contradiction_of(const Way& way) {
   std::map<Fact, std::vector<const Comparison*>> of_fact;  // with constants
-  for (const size_t i : way) {
-    const Comparison& c = comparisons_[i];
+  for (const Comparison& c : way) {
     if (c.left.constant && !accepts(c.accepted, *c.left.constant, *c.right.constant))
       return "of what it says of constants";
     if (c.left.fact && c.right.constant) of_fact[*c.left.fact].push_back(&c);

@@ -50,9 +50,8 @@ class Expression {
   };
   static constexpr unsigned kLess = 1, kEqual = 2, kGreater = 4;
   static bool accepts(unsigned accepted, double left, double right);
-  using Way = std::vector<size_t>;
-  std::string contradiction_of(const Way& way) const;
-  std::vector<Comparison> comparisons_;
+  using Way = std::vector<Comparison>;
+  static std::string contradiction_of(const Way& way);
   std::vector<Way> ways_;  ///< it holds where all comparisons of one of them do
   std::set<Fact> facts_;
   std::vector<std::string> counted_;

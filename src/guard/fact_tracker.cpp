@@ -42,9 +42,9 @@ void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
   const bool restarted = seen.start != start_;
   if (restarted && !first_ && start_ > 0) ++idle_restarts_;
   if (restarted) of_start_ = {};
-  const bool moved = seen.step > of_start_.step;
+  const bool moved = seen.first.step > of_start_.step;
   if (first_ || restarted || moved || seen.job != job_) last_progress_ = seen.now;
-  if (moved) of_start_.step = seen.step;
+  if (moved) of_start_.step = seen.first.step;
   if (of_start_.step > highest_) highest_ = of_start_.step, idle_restarts_ = moved ? 0 : idle_restarts_;
   first_ = false;
   start_ = seen.start;
@@ -64,23 +64,24 @@ void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
 }
 
 void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
-  const bool trains = seen.job == JobState::running && seen.step >= 0 && sound(seen.step_seconds);
-  new_window_ = seen.job == JobState::running && seen.step >= 0 && seen.step != of_start_.window_step;
-  if (new_window_) of_start_.window_step = seen.step;
+  const bool trains = seen.job == JobState::running && seen.first.step >= 0 && sound(seen.first.step_seconds);
+  new_window_ =
+      seen.job == JobState::running && seen.first.step >= 0 && seen.first.step != of_start_.window_step;
+  if (new_window_) of_start_.window_step = seen.first.step;
   if (trains && new_window_) {
-    throughput_ = usual_.size() < 5 ? 1 : median({usual_.begin(), usual_.end()}) / seen.step_seconds;
+    throughput_ = usual_.size() < 5 ? 1 : median({usual_.begin(), usual_.end()}) / seen.first.step_seconds;
     of_start_.slow_steps = throughput_ < 0.9 ? of_start_.slow_steps + 1 : 0;
     if (throughput_ < 0.5) dipped_ = true;
     if (dipped_ && throughput_ >= 0.9) dipped_ = false, dips_.push_back(seen.now);
-    if (throughput_ >= 0.9 || usual_.size() < 5) usual_.push_back(seen.step_seconds);
+    if (throughput_ >= 0.9 || usual_.size() < 5) usual_.push_back(seen.first.step_seconds);
     if (usual_.size() > kUsual) usual_.pop_front();
   }
   while (!dips_.empty() && dips_.front() < seen.now - kDipsFor) dips_.pop_front();
-  if (new_window_) of_start_.spike_steps = seen.spike ? of_start_.spike_steps + 1 : 0;
+  if (new_window_) of_start_.spike_steps = seen.first.spike ? of_start_.spike_steps + 1 : 0;
   facts.set(Fact::throughput, trains ? throughput_ : 1);
   facts.set(Fact::slow_steps, of_start_.slow_steps);
   facts.set(Fact::dips, dips_.size());
-  facts.set(Fact::data_wait, trains ? seen.data_wait : 0);
+  facts.set(Fact::data_wait, trains ? seen.first.data_wait : 0);
   facts.set(Fact::spike_steps, of_start_.spike_steps);
   facts.set(Fact::checkpoint_age, seen.checkpoint_age);
   facts.set(Fact::damaged_checkpoints, seen.damaged_checkpoints);
@@ -101,23 +102,18 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
   for (const Suspect& who : seen.minority) suspect(true, who.node, Fact::mismatches, who.rank);
   const auto is_silent = [](const NodeReport& n) { return !(n.age <= kLostAfter); };
   const NodeReport* slowest = nullptr;
+  std::vector<double> busy;
+  busy.reserve(seen.nodes.size());
   std::vector<const NodeReport*> signs;  // those that say anything: few of thousands
-  size_t busy = 0;
-  double longest = 0;
-  bool changed = false;
-  for (const NodeReport& n :
-       seen.nodes) {  // a thousand at every look, so without a branch that is not needed
+  for (const NodeReport& n : seen.nodes) {
     if (sound(n.busy)) {
-      if (busy == busy_.size()) busy_.push_back(0);
-      changed |= std::exchange(busy_[busy++], n.busy) != n.busy;
-      if (n.busy > longest) longest = n.busy, slowest = &n;
+      busy.push_back(n.busy);
+      if (slowest == nullptr || n.busy > slowest->busy) slowest = &n;
     }
     if ((n.throttled > 0) | (n.memory_errors > 0) | (n.link_errors > 0) | !n.has_data | n.is_down | n.late |
         is_silent(n))
       signs.push_back(&n);
   }
-  changed |= busy < busy_.size();
-  busy_.resize(busy);
   std::set<std::string_view> answers;  // nodes of which anything was heard lately, where any report is silent
   if (std::any_of(signs.begin(), signs.end(), [&](const NodeReport* n) { return is_silent(*n); }))
     for (const NodeReport& n : seen.nodes)
@@ -135,9 +131,8 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
     suspect(lost, n.name, Fact::lost_nodes);
     suspect(!lost && (n.late || silent), n.name, Fact::silence, n.rank);
   }
-  if (busy >= 2) {
-    if (changed) median_busy_ = median(busy_);
-    const double ratio = longest / median_busy_;
+  if (busy.size() >= 2) {
+    const double ratio = slowest->busy / median(std::move(busy));
     const Suspect who{slowest->name, slowest->rank};
     facts.set(Fact::slowest, ratio);
     if (new_window_)

@@ -100,7 +100,6 @@ class Facts {
   int64_t log_lines(std::string_view pattern) const;
   /// Keeps at most the newest kLogLines, each cut to 400 bytes.
   void add_log(std::string line);
-  const std::vector<std::string>& log() const { return log_; }
   static constexpr size_t kLogLines = 200;
 
  private:

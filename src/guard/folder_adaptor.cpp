@@ -9,6 +9,7 @@
 #include "base/file_system.h"
 #include "base/foreign_json.h"
 #include "base/invocation.h"
+#include "report/json_lines.h"
 
 namespace ingot::guard {
 namespace {
@@ -37,11 +38,6 @@ FolderAdaptor::Job FolderAdaptor::job() const {
   return {whole(j, "number", 0), text_in(j, "id"), static_cast<int>(whole(j, "pid", 0))};
 }
 
-void FolderAdaptor::record(const Job& job) const {
-  const nlohmann::json j{{"number", job.number}, {"id", job.id}, {"pid", job.pid}};
-  write_file_atomically(real_file_system(), path("job.json"), j.dump() + "\n");
-}
-
 bool FolderAdaptor::has(const std::string& name) const {
   return real_file_system().exists(path(name));
 }
@@ -53,6 +49,7 @@ const Observation& FolderAdaptor::observe() {
   if (now.number == 0) {
     seen_.job = JobState::absent;
     seen_.start = 0;
+    reader_.read_checkpoints(seen_);
     return seen_;
   }
   look_at(now);
@@ -121,10 +118,8 @@ void FolderAdaptor::save_evidence(int64_t entry) {
 void FolderAdaptor::alert(const std::string& text) {
   using Json = nlohmann::ordered_json;
   const Json j{{"time", wall_seconds()}, {"text", text}};
-  const std::string line = j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  const auto file = real_file_system().open_append(path("alerts.jsonl"));
-  file->append(line.data(), line.size());
-  file->close();
+  append_line(real_file_system(), path("alerts.jsonl"),
+              j.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::optional<std::vector<Action>> FolderAdaptor::ask(int64_t entry, const std::string& text) {

@@ -17,7 +17,6 @@ class FolderAdaptor : public Adaptor {
   const Observation& observe() final;
   /// Error where fewer nodes are asked for, which a person must arrange.
   void start(const StartRequest& request) final;
-  std::vector<int64_t> checkpoints() override { return reader_.checkpoints(); }
   void save_evidence(int64_t entry) override;
   void alert(const std::string& text) override;
   std::optional<std::vector<Action>> ask(int64_t entry, const std::string& text) override;
@@ -40,7 +39,6 @@ class FolderAdaptor : public Adaptor {
   virtual JobState judge(const Job& job) = 0;
 
   Job job() const;
-  void record(const Job& job) const;
   /// Of a file in the guard's folder.
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   bool has(const std::string& name) const;

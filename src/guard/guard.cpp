@@ -92,21 +92,21 @@ void Guard::tick() {
 }
 
 void Guard::book(const Observation& seen) {
-  if (seen.start != seen_start_ && seen.start_step >= 0) {  // what came after it is made again
+  if (seen.start != seen_start_ && seen.first.start_step >= 0) {  // what came after it is made again
     seen_start_ = seen.start;
     saved_seconds_ = 0;
-    books_.fall_back(seen.start_step);
+    books_.fall_back(seen.first.start_step);
   }
   const bool ran = seen.job == JobState::running || seen.job == JobState::ended;
-  if (ran && seen.start == seen_start_ && seen.step > books_.step() && seen.start_step >= 0) {
-    const int64_t paused = std::llround((seen.saved_seconds - saved_seconds_) * 1000);
-    saved_seconds_ = seen.saved_seconds;
+  if (ran && seen.start == seen_start_ && seen.first.step > books_.step() && seen.first.start_step >= 0) {
+    const int64_t paused = std::llround((seen.first.saved_seconds - saved_seconds_) * 1000);
+    saved_seconds_ = seen.first.saved_seconds;
     books_.spend(Cause::checkpoint, std::min(ms(), books_.until_ms() + std::max<int64_t>(0, paused)));
     if (tracker_.throughput() < 0.9) {
       const double lost = static_cast<double>(ms() - books_.until_ms()) * (1 - tracker_.throughput());
       books_.spend(Cause::slow, books_.until_ms() + std::llround(lost));
     }
-    books_.train(ms(), seen.step);
+    books_.train(ms(), seen.first.step);
     return;
   }
   if (busy()) {
@@ -115,7 +115,7 @@ void Guard::book(const Observation& seen) {
       books_.spend(cause_of(action, seen.job), ms());
   } else if (waits_) {
     books_.spend(Cause::waiting, ms());
-  } else if (seen.job == JobState::starting || (seen.job == JobState::running && seen.step < 0)) {
+  } else if (seen.job == JobState::starting || (seen.job == JobState::running && seen.first.step < 0)) {
     books_.spend(seen.job == JobState::starting ? Cause::start : Cause::load, ms());
   } else if (finished_) {
     books_.spend(Cause::idle, ms());
@@ -127,18 +127,16 @@ void Guard::look(const Observation& seen) {
     if (!busy() && seen.job == JobState::ended) begin({"restart", {Action::restart}, {}, "it ended"}, {});
     return advance(seen);
   }
-  const int64_t highest = tracker_.highest_step();
   const int64_t idle = tracker_.idle_restarts();
   const double progressed = tracker_.last_progress();
   Situation s = tracker_.look(seen);
   s.matching_before = matching_;
-  if (idle > 0 && tracker_.idle_restarts() == 0 && tracker_.highest_step() > highest)
+  if (idle > 0 && tracker_.idle_restarts() == 0)
     write({.event = Event::progress, .value = tracker_.highest_step()});
-  const bool overtakable = asks() && asked_running_;  // the job may meet other faults meanwhile
   if (busy()) {
+    const bool overtakable = asks() && asked_running_;  // the job may meet other faults meanwhile
     advance(seen);
-    if (busy() && !overtakable) return;
-    if (!asks() && overtakable) return;  // answered
+    if (overtakable ? !asks() : busy()) return;
   }
   if (seen.job == JobState::ended && seen.exit_code == 0) {
     books_.spend(Cause::stop, ms());
@@ -254,14 +252,13 @@ StartRequest Guard::request_of(Action action, const Observation& seen) {
   StartRequest r{.number = starts_ + 1, .excluded = {excluded_.begin(), excluded_.end()}};
   r.fewer = action == Action::shrink;
   if (action != Action::rewind && action != Action::skip) return r;
-  const int64_t trouble = plan_.trouble_step > 0 ? plan_.trouble_step : std::max<int64_t>(1, seen.step);
-  const std::vector<int64_t> checkpoints = adaptor_.checkpoints();
-  for (const int64_t step : checkpoints)
+  const int64_t trouble = plan_.trouble_step > 0 ? plan_.trouble_step : std::max<int64_t>(1, seen.first.step);
+  for (const int64_t step : seen.checkpoints)
     if (step < trouble) r.from_step = step;
   // A run without any begins again.
-  if (r.from_step < 0 && !(action == Action::rewind && checkpoints.empty()))
+  if (r.from_step < 0 && !(action == Action::rewind && seen.checkpoints.empty()))
     fail("no complete checkpoint is from before step {}", trouble);
-  const int64_t last = seen.failure && seen.failure->step > 0 ? seen.failure->step : seen.step;
+  const int64_t last = seen.failure && seen.failure->step > 0 ? seen.failure->step : seen.first.step;
   if (action == Action::skip) r.skip_batches = std::max<int64_t>(1, last - r.from_step);
   return r;
 }
@@ -275,13 +272,13 @@ bool Guard::start_job(Action action, const Observation& seen) {
     return false;
   }
   if (seen.start < requested_) return false;  // waits for a node
-  const bool runs = seen.job == JobState::running && seen.start_step >= 0;
+  const bool runs = seen.job == JobState::running && seen.first.start_step >= 0;
   if (!runs && seen.job != JobState::ended) return false;
   starts_ = requested_;
   write({.event = Event::job, .rule = plan_.rule, .value = starts_});
   if (plan_.rule != kFirstStart && runs)
     books_.count_fault(plan_.rule, detect_seconds_, now_ - acted_since_,
-                       std::max<int64_t>(0, step_at_decision_ - seen.start_step));
+                       std::max<int64_t>(0, step_at_decision_ - seen.first.start_step));
   return true;
 }
 

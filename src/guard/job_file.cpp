@@ -17,15 +17,8 @@ std::string window_of(const Times& t) {
 }
 
 std::string when_it_acts(const Rule& r) {
-  switch (r.sure) {
-    case Sureness::certain:
-      return "at once";
-    case Sureness::probable:
-      return "when its sign has appeared " + window_of(r.sure_after);
-    case Sureness::unknown:
-      return "at once, and ends with a person";
-  }
-  return "";
+  if (r.sure == Sureness::probable) return "when its sign has appeared " + window_of(r.sure_after);
+  return r.sure == Sureness::certain ? "at once" : "at once, and ends with a person";
 }
 
 /// With `scope` also which actions a person is asked for.
@@ -62,9 +55,17 @@ std::vector<std::string> defects(const JobFile& job) {
     return found;
   }
   const auto t = load_config<CommandTemplates>(job.cluster);
-  if (!job.options.empty() && std::find(t.start.begin(), t.start.end(), "{options}") == t.start.end())
+  if (!job.options.empty() && !contains(t.start, std::string("{options}")))
     found.push_back(fmt::format("options: 'start' of '{}' has no word {{options}}", job.cluster));
-  for (const CommandTemplates::Command& c : t.commands()) need(c.key, t.*c.words);
+  for (const auto& [key, words] : {std::pair("start", &t.start),
+                                   {"find", &t.find},
+                                   {"state", &t.state},
+                                   {"stop", &t.stop},
+                                   {"kill", &t.kill},
+                                   {"nodes", &t.nodes},
+                                   {"exclude", &t.exclude},
+                                   {"burn_in", &t.burn_in}})
+    need(key, *words);
   return found;
 }
 

@@ -1,11 +1,9 @@
 // See journal.h.
 #include "guard/journal.h"
 
-#include <cmath>
-
 #include "base/enum_json.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "report/json_lines.h"
 
 namespace ingot::guard {
 
@@ -29,9 +27,9 @@ std::string Entry::json() const {
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Entry Entry::parse(std::string_view line) {
+Entry Entry::parse(std::string_view line, const std::string& where) {
+  const Json j = parse_object_line(line, "journal entry", 8, where);
   try {
-    const Json j = Json::parse(line);
     Entry e{.number = j.at("n").get<int64_t>(),
             .time = j.at("time").get<double>(),
             .event = j.at("event").get<Event>(),
@@ -42,47 +40,31 @@ Entry Entry::parse(std::string_view line) {
             .nodes = j.value("nodes", std::vector<std::string>()),
             .index = j.value("index", int64_t{-1}),
             .value = j.value("value", int64_t{0})};
-    if (!std::isfinite(e.time)) fail("its time is not finite");
-    if (!j.contains("facts")) return e;
-    e.situation = Situation{.now = e.time,
-                            .facts = Facts::parse(j.at("facts").dump()),
-                            .suspects = j.at("suspects").get<Suspects>(),
-                            .matching_before = j.at("matching").get<std::set<std::string>>(),
-                            .ranks = j.value("ranks", std::set<std::string>())};
+    if (j.contains("facts"))
+      e.situation = Situation{.now = e.time,
+                              .facts = Facts::parse(j.at("facts").dump()),
+                              .suspects = j.at("suspects").get<Suspects>(),
+                              .matching_before = j.at("matching").get<std::set<std::string>>(),
+                              .ranks = j.value("ranks", std::set<std::string>())};
     return e;
-  } catch (const nlohmann::json::exception& e) {
-    fail("a journal entry is damaged: {}", e.what());
+  } catch (const Json::exception& e) {
+    fail("{}: not a journal entry: {}", where, e.what());
+  } catch (const Error& e) {
+    fail("{}: not a journal entry: {}", where, e.what());
   }
 }
 
 std::vector<Entry> FileStore::entries() {
-  const std::string path = folder_ + "/journal.jsonl";
   std::vector<Entry> entries;
-  if (!fs_.exists(path)) return entries;
-  const std::string content = fs_.read(path);
-  std::string_view rest = content;
-  for (size_t end, line = 1; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1), ++line) {
-    try {
-      entries.push_back(Entry::parse(rest.substr(0, end)));
-    } catch (const Error& e) {
-      log::warn("leaving out a damaged line: {}:{}: {}", path, line, e.what());
-    }
-  }
+  if (fs_.exists(folder_ + "/journal.jsonl"))
+    read_lines(fs_, folder_ + "/journal.jsonl", [&](std::string_view line, const std::string& where) {
+      entries.push_back(Entry::parse(line, where));
+    });
   return entries;
 }
 
 void FileStore::append(const Entry& entry) {
-  const std::string path = folder_ + "/journal.jsonl";
-  std::string line = entry.json() + "\n";
-  // A torn last line must not swallow this one.
-  if (!whole_ && fs_.exists(path) && fs_.size(path) > 0 && fs_.read(path).back() != '\n')
-    line.insert(0, "\n");
-  whole_ = false;
-  const auto file = fs_.open_append(path);
-  file->append(line.data(), line.size());
-  file->sync();
-  file->close();
-  whole_ = true;
+  append_line(fs_, folder_ + "/journal.jsonl", entry.json());
 }
 
 void FileStore::keep(const Books& books) {

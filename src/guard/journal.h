@@ -40,8 +40,8 @@ struct Entry {
   std::optional<Situation> situation;
 
   std::string json() const;
-  /// Error where a line is damaged.
-  static Entry parse(std::string_view line);
+  /// Error that begins with `where` for a damaged line.
+  static Entry parse(std::string_view line, const std::string& where = "journal");
 };
 
 /// Where journal and books are kept.
@@ -68,7 +68,6 @@ class FileStore final : public Store {
  private:
   FileSystem& fs_;
   std::string folder_;
-  bool whole_ = false;  ///< this wrote the journal's last line
 };
 
 /// Adds to the past what an entry says of it, for decide(). Entries come in their order.

@@ -1,16 +1,9 @@
 // See local_adaptor.h.
 #include "guard/local_adaptor.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -23,14 +16,6 @@ namespace ingot::guard {
 namespace {
 
 constexpr double kLongestTest = 3 * 3600;  ///< seconds: level 4 takes two hours
-
-/// Closes what a forked process inherited beside 0, 1, 2 and `kept`: it would hold the guard's own lock too.
-void close_others(int kept) {
-  constexpr unsigned kFirst = STDERR_FILENO + 1;
-  const auto keep = static_cast<unsigned>(kept);
-  if (keep > kFirst) ::close_range(kFirst, keep - 1, 0);
-  ::close_range(keep + 1, ~0U, 0);
-}
 
 }  // namespace
 
@@ -49,49 +34,33 @@ void LocalAdaptor::look_at(const Job&) {
 
 JobState LocalAdaptor::judge(const Job&) {
   seen_.nodes.push_back({.name = host_});  // a machine whose guard looks is not lost
-  return seen_.job == JobState::running && seen_.start_step < 0 ? JobState::starting : seen_.job;
+  return seen_.job == JobState::running && seen_.first.start_step < 0 ? JobState::starting : seen_.job;
 }
 
 void LocalAdaptor::begin(const StartRequest& request) {
-  if (lives()) {  // a guard that was killed may have begun it a moment ago
-    for (int tries = 0; tries < 600; ++tries) {
-      if (job().number == request.number) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    fail("start {} of the job still runs in '{}'", job().number, run_);
-  }
-  if (std::find(request.excluded.begin(), request.excluded.end(), host_) != request.excluded.end() &&
+  const bool lived = lives();  // a guard that was killed may have begun it a moment ago
+  if (!lived && contains(request.excluded, host_) &&
       std::exchange(refused_, request.number) != request.number)
     fail(
         "this machine, '{}', failed its test or was lost, and the job has no other; mend it, or run the job "
         "on another one, then answer restart",
         host_);
-  const std::string script = write_script(request);
-  // Inherited by the job: no O_CLOEXEC.
-  const int lock = ::open(path("job.lock").c_str(), O_RDWR | O_CREAT, 0644);
-  const bool locked = lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0;
-  const pid_t pid = locked ? ::fork() : -1;
-  if (pid == 0) {
-    close_others(lock);             // at once: the next guard needs its lock
-    if (::fork() != 0) ::_exit(0);  // its parent is then the system, so no guard needs to wait for it
-    become_job(script, request.number);
+  std::string trouble = fmt::format("start {} still runs", job().number);
+  if (!lived) {
+    // The lock is the job's as long as any process of it lives, and job.json has the leader of its session.
+    const std::string named =
+        fmt::format(R"(echo '{{"number": {}, "pid": '$$'}}' >"$1.tmp" && mv "$1.tmp" "$1" && exec sh "$0")",
+                    request.number);
+    Command command({"setsid", "--fork", "flock", "--no-fork", "--nonblock", path("job.lock"), "sh", "-c",
+                     named, write_script(request), path("job.json")},
+                    path("start.txt"), 60);
+    trouble = command.wait().text();
   }
-  const int code = errno;
-  ::close(lock);
-  if (pid < 0) fail("cannot {}: {}", locked ? "start the job" : "lock job.lock", std::strerror(code));
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  for (int tries = 0; tries < 6000; ++tries) {
+    if (job().number == request.number) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-}
-
-void LocalAdaptor::become_job(const std::string& script, int64_t number) const {
-  ::setsid();
-  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(s, SIG_DFL);
-  try {
-    record({.number = number, .pid = ::getpid()});
-    ::execl("/bin/sh", "sh", script.c_str(), nullptr);
-  } catch (const std::exception&) {  // a full disk: the guard then sees that nothing was begun
-  }
-  ::_exit(127);
+  fail("the job does not start in '{}': {}", run_, trouble);
 }
 
 std::optional<std::vector<std::string>> LocalAdaptor::burn_in(const std::vector<std::string>& nodes) {

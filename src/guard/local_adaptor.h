@@ -25,7 +25,6 @@ class LocalAdaptor final : public FolderAdaptor {
   void look_at(const Job& job) override;
   JobState judge(const Job& job) override;
   bool lives() const;
-  [[noreturn]] void become_job(const std::string& script, int64_t number) const;
 
   const Words burn_in_;
   const std::string host_;  // of this machine, as its ranks call it

@@ -8,6 +8,7 @@
 
 #include "base/enum.h"
 #include "report/failure_report.h"
+#include "report/rank_status.h"
 
 namespace ingot::guard {
 
@@ -32,19 +33,14 @@ struct Observation {
   double now = 0;   ///< seconds of a clock that never jumps
   double wall = 0;  ///< seconds since 1970 as the machine says; may jump
   JobState job = JobState::absent;
-  int exit_code = -1;        ///< of an ended job; -1: unknown or killed
-  int64_t start = 0;         ///< counts the starts of the job
-  int64_t start_step = -1;   ///< step that this start continues from; -1: unknown yet
-  int64_t step = -1;         ///< the last complete one of this start; -1: none yet
-  double saved_seconds = 0;  ///< pauses for checkpoints in this start
-  double step_seconds = 0;   ///< recent, of one step; 0: unknown
-  double data_wait = 0;      ///< recent share of a step
-  bool spike = false;        ///< the loss is far above its mean now
+  int exit_code = -1;  ///< of an ended job; -1: unknown or killed
+  int64_t start = 0;   ///< counts the starts of the job
+  RankStatus first;    ///< what the first rank of this start says
   std::vector<NodeReport> nodes;
   std::optional<FailureReport> failure;  ///< of this start
   std::vector<std::string> log;          ///< lines that this start has printed since the last observation
-  int64_t checkpoint = -1;               ///< step of the newest complete one; -1: none
-  int64_t damaged_checkpoints = 0;       ///< newer than it
+  std::vector<int64_t> checkpoints;      ///< steps of complete ones, ascending
+  int64_t damaged_checkpoints = 0;       ///< newer than the newest complete one
   double checkpoint_age = 0;             ///< in units of the usual time between two
   double disk_free = 1;                  ///< share of the disk of the run's folder
   std::vector<Suspect> minority;         ///< whose digests differ from those of most copies

@@ -77,10 +77,6 @@ bool any_starts(const std::vector<Action>& actions) {
   return std::any_of(actions.begin(), actions.end(), starts_job);
 }
 
-bool contains(const std::vector<Action>& actions, Action action) {
-  return std::find(actions.begin(), actions.end(), action) != actions.end();
-}
-
 std::string list_of(const std::vector<Action>& actions) {
   std::string text;
   for (const Action a : actions) text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(a));

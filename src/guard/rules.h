@@ -1,6 +1,7 @@
 // The rule file of a guard: which sign means what, how sure that is, and what to do. Ordered; the first rule
 // that holds and may act decides. recipes/guard-rules.toml is the shipped one, docs/guard.md the reference.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,10 @@ constexpr bool only_tells(Action a) {
   return a == Action::alert || a == Action::save_evidence;
 }
 bool any_starts(const std::vector<Action>& actions);
-bool contains(const std::vector<Action>& actions, Action action);
+template <class T>
+bool contains(const std::vector<T>& list, const T& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 /// "stop, restart"
 std::string list_of(const std::vector<Action>& actions);
 

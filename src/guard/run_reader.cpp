@@ -49,16 +49,10 @@ void RunReader::read(Observation& seen, int64_t start, const std::string& log_pa
     seen.agreed_step = seen.failure->trouble_step - 1;
   }
   seen.disk_free = free_share(folder_);
-  const std::vector<int64_t> steps = checkpoints();
-  seen.checkpoint = steps.empty() ? -1 : steps.back();
-  const int64_t since = seen.step - std::max(seen.start_step, seen.checkpoint);
-  seen.checkpoint_age = save_every_ > 0 && seen.start_step >= 0 && since > 0
-                            ? static_cast<double>(since) / static_cast<double>(save_every_)
-                            : 0;
+  read_checkpoints(seen);
 }
 
 void RunReader::read_status(Observation& seen, int64_t start) {
-  save_every_ = 0;
   ended_ = seen.job == JobState::ended ? std::min(ended_, seen.now) : kNever;
   for (const std::string& name : names_in(folder_ + "/status")) {
     if (!name.starts_with("rank-") || !name.ends_with(".json") || seen.nodes.size() >= kRanks) continue;
@@ -71,14 +65,7 @@ void RunReader::read_status(Observation& seen, int64_t start) {
                           .rank = status->rank,
                           .age = std::max(0.0, std::min(seen.now, ended_) - known.since),
                           .busy = status->busy_seconds});
-    if (status->rank != 0) continue;
-    seen.start_step = status->start_step;
-    seen.step = status->step;
-    seen.step_seconds = status->step_seconds;
-    seen.data_wait = status->data_wait;
-    seen.saved_seconds = status->saved_seconds;
-    seen.spike = status->spike;
-    save_every_ = status->save_every;
+    if (status->rank == 0) seen.first = *status;
   }
 }
 
@@ -102,8 +89,8 @@ void RunReader::read_log(Observation& seen, const std::string& path) {
   }
 }
 
-std::vector<int64_t> RunReader::checkpoints() const {
-  std::vector<int64_t> steps;
+void RunReader::read_checkpoints(Observation& seen) const {
+  seen.checkpoints.clear();
   constexpr std::string_view kPrefix = "step-";
   for (const std::string& name : names_in(folder_ + "/checkpoints")) {
     if (!name.starts_with(kPrefix) || name.find('.') != name.npos)
@@ -111,10 +98,14 @@ std::vector<int64_t> RunReader::checkpoints() const {
     int64_t step = -1;
     std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
     const std::string manifest = fmt::format("{}/checkpoints/{}/manifest.json", folder_, name);
-    if (step >= 0 && real_file_system().exists(manifest)) steps.push_back(step);
+    if (step >= 0 && real_file_system().exists(manifest)) seen.checkpoints.push_back(step);
   }
-  std::sort(steps.begin(), steps.end());
-  return steps;
+  std::sort(seen.checkpoints.begin(), seen.checkpoints.end());
+  const RankStatus& s = seen.first;
+  const int64_t since =
+      s.step - std::max(s.start_step, seen.checkpoints.empty() ? -1 : seen.checkpoints.back());
+  if (s.save_every > 0 && s.start_step >= 0 && since > 0)
+    seen.checkpoint_age = static_cast<double>(since) / static_cast<double>(s.save_every);
 }
 
 }  // namespace ingot::guard

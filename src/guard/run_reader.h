@@ -19,8 +19,9 @@ class RunReader {
   void read(Observation& seen, int64_t start, const std::string& log_path);
   /// When the ranks had the ages that read() told at `now`.
   double ages_at(double now) const { return std::min(now, ended_); }
-  /// Steps of checkpoints with a manifest, ascending; the run itself checks what it opens.
-  std::vector<int64_t> checkpoints() const;
+
+  /// Fills checkpoints and their age alone. Those with a manifest count; the run itself checks what it opens.
+  void read_checkpoints(Observation& seen) const;
 
  private:
   void read_status(Observation& seen, int64_t start);
@@ -32,8 +33,7 @@ class RunReader {
   const std::string folder_;
   static constexpr double kNever = 1e300;
   std::map<std::string, Known> known_;
-  double ended_ = kNever;   // when the end of the job was first seen
-  int64_t save_every_ = 0;  // steps between two checkpoints, as the run says; 0: unknown
+  double ended_ = kNever;  // when the end of the job was first seen
   std::string log_path_;
   uint64_t log_read_ = 0;
 };

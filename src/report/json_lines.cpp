@@ -22,7 +22,7 @@ std::string place(const std::string& path, size_t index) {
   return fmt::format("{}:{}", path, index + 1);
 }
 
-void set_aside(FileSystem& fs, const std::string& path, const std::string& lines) {
+void append(FileSystem& fs, const std::string& path, const std::string& lines) {
   const auto file = fs.open_append(path);
   file->append(lines.data(), lines.size());
   file->sync();
@@ -59,6 +59,11 @@ void read_lines(FileSystem& fs, const std::string& path, const LineReader& read)
   }
 }
 
+void append_line(FileSystem& fs, const std::string& path, const std::string& line) {
+  const bool torn = fs.exists(path) && fs.size(path) > 0 && fs.map(path)->bytes().back() != std::byte{'\n'};
+  append(fs, path, (torn ? "\n" : "") + line + "\n");
+}
+
 void keep_lines_until(FileSystem& fs, const std::string& path, int64_t step, bool ascending,
                       const std::function<int64_t(std::string_view, const std::string&)>& step_of) {
   if (!fs.exists(path)) return;
@@ -85,7 +90,7 @@ void keep_lines_until(FileSystem& fs, const std::string& path, int64_t step, boo
     if (!kept[i] && count++ == 0) first = faults[i];
   }
   if (count > 0) {
-    set_aside(fs, path + ".damaged", damaged);
+    append(fs, path + ".damaged", damaged);
     log::warn("{} damaged line{} moved to '{}.damaged'; {}", count, count == 1 ? " is" : "s are", path,
               first);
   }

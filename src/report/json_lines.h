@@ -22,6 +22,10 @@ using LineReader = std::function<void(std::string_view line, const std::string& 
 /// Reads the complete lines of a file. One that is damaged is left out with a warning that names it.
 void read_lines(FileSystem& fs, const std::string& path, const LineReader& read);
 
+/// Adds a line (its newline comes from here), on disk when this returns. A torn last line of the file stays
+/// one of its own. The file may be absent.
+void append_line(FileSystem& fs, const std::string& path, const std::string& line);
+
 /// To resume at a step: leaves only lines that the run has written up to there, atomically. `step_of` gives a
 /// line's step. `ascending`: a step has one line. Damaged lines between those that stay (also by their step)
 /// are appended to `path`.damaged, with a warning that names the first. The file may be absent.

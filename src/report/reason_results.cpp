@@ -108,10 +108,7 @@ void record_reason_result(FileSystem& fs, const std::string& run_folder, const R
   if (!fs.exists(run_folder + "/" + run_files::kRecord))
     throw Error(fmt::format("'{}' is no run's folder", run_folder),
                 "name the folder of the run whose report shall show it");
-  const std::string line = to_json_line(result) + "\n";
-  const auto file = fs.open_append(results_path(run_folder));
-  file->append(line.data(), line.size());
-  file->close();
+  append_line(fs, results_path(run_folder), to_json_line(result));
 }
 
 std::vector<ReasonResult> read_reason_results(FileSystem& fs, const std::string& run_folder) {

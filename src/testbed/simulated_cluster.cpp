@@ -125,7 +125,7 @@ void SimulatedCluster::train(int64_t ms) {
       in_pause_ += d;
       ms -= d;
       if (in_pause_ < pause_) return;
-      seen_.saved_seconds += static_cast<double>(pause_) / 1000;
+      seen_.first.saved_seconds += static_cast<double>(pause_) / 1000;
       in_pause_ = since_save_ = 0;
       if (saves_fail()) continue;
       saved_.push_back({work_});
@@ -167,8 +167,8 @@ void SimulatedCluster::try_to_place() {
   phase_ = Phase::starting;
   phase_until_ = now_ + in_ms(s_.start_seconds);
   seen_.start = request_.number;
-  seen_.start_step = seen_.step = -1;
-  seen_.saved_seconds = 0;
+  seen_.first.start_step = seen_.first.step = -1;
+  seen_.first.saved_seconds = 0;
   seen_.failure.reset();
   seen_.exit_code = -1;
   stop_asked_ = false;
@@ -235,13 +235,6 @@ std::optional<std::vector<std::string>> SimulatedCluster::burn_in(const std::vec
   return failing;
 }
 
-std::vector<int64_t> SimulatedCluster::checkpoints() {
-  std::vector<int64_t> steps;
-  for (const Restore& r : saved_)
-    if (!r.damaged) steps.push_back(step_of(r.work));
-  return steps;
-}
-
 std::optional<std::vector<Action>> SimulatedCluster::ask(int64_t entry, const std::string&) {
   const auto [asked, is_new] = asked_.try_emplace(entry, now_);
   questions_ += is_new;
@@ -253,7 +246,7 @@ std::optional<std::vector<Action>> SimulatedCluster::ask(int64_t entry, const st
 
 void SimulatedCluster::end_job(FailureKind kind, const std::string& node, int exit_code,
                                const std::string& line) {
-  if (trains()) seen_.step = step_of(work_);
+  if (trains()) seen_.first.step = step_of(work_);
   phase_ = Phase::ended;
   seen_.exit_code = exit_code;
   seen_.failure =
@@ -331,7 +324,7 @@ void SimulatedCluster::advance_to(int64_t target) {
         while (saved_.size() > 1 && saved_.back().damaged) saved_.pop_back();
         work_ = saved_.back().work;
         since_save_ = in_pause_ = 0;
-        seen_.start_step = step_of(work_);
+        seen_.first.start_step = step_of(work_);
       }
     }
     if (phase_ == Phase::waiting) try_to_place();
@@ -353,10 +346,10 @@ void SimulatedCluster::show(ActiveFault& f) {
   const bool used = in_use(f.node);
   const int64_t for_ms = now_ - f.at_ms;
   if (f.kind == disk_full) seen_.disk_free = 0.005;
-  if (f.kind == slow_storage && trains()) seen_.data_wait = 0.5;
+  if (f.kind == slow_storage && trains()) seen_.first.data_wait = 0.5;
   if (f.kind == slow_transport && trains() && std::exchange(f.strikes, seen_.start) != seen_.start)
     lines_.push_back("messages go through host memory, not the fast link");
-  if (f.kind == bad_batch && trains() && step_of(work_) >= f.step - 2) seen_.spike = true;
+  if (f.kind == bad_batch && trains() && step_of(work_) >= f.step - 2) seen_.first.spike = true;
   if (!used) return;
   touched_.push_back(index_.at(f.node));
   NodeReport& n = seen_.nodes[touched_.back()];
@@ -384,11 +377,11 @@ const Observation& SimulatedCluster::observe() {
   constexpr JobState kStates[] = {JobState::absent,  JobState::absent,  JobState::starting,
                                   JobState::running, JobState::running, JobState::ended};
   seen_.job = kStates[static_cast<size_t>(phase_)];
-  if (trains()) seen_.step = std::max(seen_.start_step, step_of(work_));
+  if (trains()) seen_.first.step = std::max(seen_.first.start_step, step_of(work_));
   const double wobble = 0.02 * uniform(2'000'000'000 + static_cast<uint64_t>(now_));
-  seen_.step_seconds = s_.step_seconds / speed() * (1 + wobble);
-  seen_.data_wait = 0.01;
-  seen_.spike = false;
+  seen_.first.step_seconds = s_.step_seconds / speed() * (1 + wobble);
+  seen_.first.data_wait = 0.01;
+  seen_.first.spike = false;
   seen_.disk_free = 0.5;
   seen_.minority.clear();
   seen_.copies = 4;
@@ -402,8 +395,9 @@ const Observation& SimulatedCluster::observe() {
       trains() ? static_cast<double>(now_ - saved_at_) / static_cast<double>(every_ + pause_) : 0;
   for (const size_t i : open_) show(faults_[i]);
   seen_.log = std::exchange(lines_, {});
-  const auto steps = checkpoints();
-  seen_.checkpoint = steps.empty() ? -1 : steps.back();
+  seen_.checkpoints.clear();
+  for (const Restore& r : saved_)
+    if (!r.damaged) seen_.checkpoints.push_back(step_of(r.work));
   return seen_;
 }
 

@@ -33,7 +33,6 @@ class SimulatedCluster final : public Adaptor {
   void start(const StartRequest& request) override;
   void stop(bool at_once) override;
   std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>& nodes) override;
-  std::vector<int64_t> checkpoints() override;
   void save_evidence(int64_t) override {}
   void alert(const std::string&) override {}
   std::optional<std::vector<Action>> ask(int64_t entry, const std::string&) override;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "base/progress.h"
 #include "base/standard_streams.h"
 #include "comm/agree.h"

@@ -7,10 +7,12 @@
 #include "base/error.h"
 #include "guard/journal.h"
 #include "report/failure_report.h"
+#include "report/rank_status.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   ingot::FailureReport::parse(text, 1);
+  ingot::RankStatus::parse(text, 1);
   try {
     ingot::guard::Facts::parse(text);
   } catch (const ingot::Error&) {

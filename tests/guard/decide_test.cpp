@@ -155,9 +155,9 @@ Observation running(double now, int64_t step) {
   o.wall = 1.7e9 + now;
   o.job = JobState::running;
   o.start = 1;
-  o.start_step = 0;
-  o.step = step;
-  o.step_seconds = 1;
+  o.first.start_step = 0;
+  o.first.step = step;
+  o.first.step_seconds = 1;
   return o;
 }
 
@@ -184,8 +184,8 @@ TEST(FactTracker, SurvivesNonsense) {
     const auto pick = [&](uint64_t k) { return odd[random.below(i * 16 + k, std::size(odd))]; };
     Observation o = running(static_cast<double>(i), static_cast<int64_t>(random.below(i, 50)) - 10);
     o.wall = pick(1);
-    o.step_seconds = pick(2);
-    o.data_wait = pick(3);
+    o.first.step_seconds = pick(2);
+    o.first.data_wait = pick(3);
     o.checkpoint_age = pick(4);
     o.disk_free = pick(5);
     o.nodes = {{.name = "a", .age = pick(6), .busy = pick(7), .memory_errors = -5},

@@ -167,7 +167,7 @@ class FakeCluster final : public Adaptor {
   void start(const StartRequest& r) override {
     started.push_back(r.number);
     seen.start = r.number;
-    seen.start_step = 0;
+    seen.first.start_step = 0;
     seen.job = JobState::running;
   }
   void stop(bool at_once) override {
@@ -177,7 +177,6 @@ class FakeCluster final : public Adaptor {
   std::optional<std::vector<std::string>> burn_in(const std::vector<std::string>&) override {
     return std::vector<std::string>();
   }
-  std::vector<int64_t> checkpoints() override { return {0}; }
   void save_evidence(int64_t) override {}
   void alert(const std::string&) override {}
   std::optional<std::vector<Action>> ask(int64_t, const std::string& text) override {
@@ -209,7 +208,7 @@ limit = "9 in 24h")",
   const auto run_until = [&](double end) {
     for (; cluster.seen.now < end; cluster.seen.now += 1) guard.tick();
   };
-  cluster.seen.step = 1;
+  cluster.seen.first.step = 1;
   run_until(10);
   ASSERT_EQ(cluster.started, std::vector<int64_t>{1});
   cluster.dies = false;

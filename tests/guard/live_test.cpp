@@ -272,8 +272,8 @@ TEST_F(Live, ReadersSurviveTornForeignHugeAndFutureFiles) {
     write_text(run / "status/rank-0.json", text);
     Observation seen;
     reader.read(seen, 3, run / "none.log");
-    EXPECT_EQ(seen.checkpoint, 8);
-    return seen.step;
+    EXPECT_EQ(seen.checkpoints, std::vector<int64_t>{8});
+    return seen.first.step;
   };
   EXPECT_EQ(step(good), 9);
   for (size_t cut = 0; cut < good.size(); ++cut) EXPECT_EQ(step(good.substr(0, cut)), -1);

@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "report/failure_report.h"
 #include "support/support.h"
+#include "support/tiny_run.h"
 
 namespace ingot::test::rules_test {
 

@@ -78,4 +78,18 @@ TEST(JsonLines, ADamagedSampleIsSetAside) {
   EXPECT_EQ(test::read_text(path + ".damaged"), "{\"step\":2}\n");
 }
 
+TEST(JsonLines, AnAddedLineIsWholeAfterATornOne) {
+  const test::TempDir folder;
+  const std::string path = folder / "journal.jsonl";
+  append_line(real_file_system(), path, "{}");
+  append_line(real_file_system(), path, "[]");
+  EXPECT_EQ(test::read_text(path), "{}\n[]\n");
+  test::write_text(path, "{}\n{\"to");
+  append_line(real_file_system(), path, "[]");
+  EXPECT_EQ(test::read_text(path), "{}\n{\"to\n[]\n");
+  test::write_text(path, "");
+  append_line(real_file_system(), path, "[]");
+  EXPECT_EQ(test::read_text(path), "[]\n");
+}
+
 }  // namespace ingot::json_lines_test
