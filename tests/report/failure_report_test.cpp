@@ -46,8 +46,8 @@ TEST(RankStatus, ReadsBack) {
                            .spike = true};
   const auto read = RankStatus::parse(written.json(4), 4);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->json(4).substr(read->json(4).find("\"start_step\"")),
-            written.json(4).substr(written.json(4).find("\"start_step\"")));
+  const auto numbers = [](const std::string& json) { return json.substr(json.find("\"start_step\"")); };
+  EXPECT_EQ(numbers(read->json(4)), numbers(written.json(4)));
   EXPECT_EQ(read->rank, 3);
   EXPECT_EQ(read->host, "n1");
   EXPECT_FALSE(RankStatus::parse(written.json(4), 5));
