@@ -38,15 +38,12 @@ JobState LocalAdaptor::judge(const Job&) {
 }
 
 void LocalAdaptor::begin(const StartRequest& request) {
-  const bool lived = lives();  // a guard that was killed may have begun it a moment ago
-  if (!lived && contains(request.excluded, host_) &&
-      std::exchange(refused_, request.number) != request.number)
-    fail(
-        "this machine, '{}', failed its test or was lost, and the job has no other; mend it, or run the job "
-        "on another one, then answer restart",
-        host_);
-  std::string trouble = fmt::format("start {} still runs", job().number);
-  if (!lived) {
+  if (!lives()) {
+    if (contains(request.excluded, host_) && std::exchange(refused_, request.number) != request.number)
+      fail(
+          "this machine, '{}', failed its test or was lost, and the job has no other; mend it, or run the "
+          "job on another one, then answer restart",
+          host_);
     // The lock is the job's as long as any process of it lives, and job.json has the leader of its session.
     const std::string named =
         fmt::format(R"(echo '{{"number": {}, "pid": '$$'}}' >"$1.tmp" && mv "$1.tmp" "$1" && exec sh "$0")",
@@ -54,13 +51,14 @@ void LocalAdaptor::begin(const StartRequest& request) {
     Command command({"setsid", "--fork", "flock", "--no-fork", "--nonblock", path("job.lock"), "sh", "-c",
                      named, write_script(request), path("job.json")},
                     path("start.txt"), 60);
-    trouble = command.wait().text();
+    if (const CommandResult r = command.wait(); !r.worked()) fail("cannot start the job: {}", r.text());
   }
-  for (int tries = 0; tries < 6000; ++tries) {
+  for (int tries = 0; tries < 6000; ++tries) {  // what lives may be of a guard that was killed a moment ago
     if (job().number == request.number) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  fail("the job does not start in '{}': {}", run_, trouble);
+  fail("start {} of the job does not begin: start {} {}", request.number, job().number,
+       lives() ? "still runs" : fmt::format("was the last one; {}.err says why", path("start.txt")));
 }
 
 std::optional<std::vector<std::string>> LocalAdaptor::burn_in(const std::vector<std::string>& nodes) {
