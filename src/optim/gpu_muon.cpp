@@ -157,7 +157,26 @@ void update_batch(const MuonUpdate& u, const GpuMatrices& m, std::span<const Gpu
   INGOT_GPU_CALL(launch_apply)({}, batch);
 }
 
+/// How many matrices of a shape are orthogonalised beside each other at most.
+int64_t most_of(int64_t rows, int64_t cols) {
+  return std::max<int64_t>(1, kBatchElements / (rows * cols));
+}
+
 }  // namespace
+
+int64_t gpu_muon_scratch_bytes(std::span<const ParamView> params) {
+  std::map<std::pair<int64_t, int64_t>, int64_t> shapes;
+  for (const ParamView& p : params)
+    for (const int64_t rows : p.row_splits.empty() ? std::vector{p.matrix_rows()} : p.row_splits)
+      if (p.numel() > 0) shapes[{rows, p.matrix_cols()}] += p.matrices;
+  int64_t most = 0;
+  for (const auto& [shape, count] : shapes) {
+    const auto [rows, cols] = shape;
+    const int64_t side = std::min(rows, cols);  // values, X, and four squares
+    most = std::max(most, std::min(count, most_of(rows, cols)) * (2 * rows * cols + 4 * side * side));
+  }
+  return most * size_of(DType::f32);
+}
 
 void gpu_muon(const MuonUpdate& u, const DeviceStep& step) {
   std::vector<int64_t> counts;
@@ -173,7 +192,7 @@ void gpu_muon(const MuonUpdate& u, const DeviceStep& step) {
   }
   for (const auto& [shape, matrices] : shapes) {
     const auto [rows, cols] = shape;
-    const auto most = static_cast<size_t>(std::max<int64_t>(1, kBatchElements / (rows * cols)));
+    const auto most = static_cast<size_t>(most_of(rows, cols));
     for (size_t begin = 0; begin < matrices.size(); begin += most) {
       const auto batch = std::span(matrices).subspan(begin, std::min(most, matrices.size() - begin));
       update_batch(u, {static_cast<int64_t>(batch.size()), rows, cols, u.newton_schulz, step.lists}, batch,

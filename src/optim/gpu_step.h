@@ -12,6 +12,8 @@ const UpdateKernels& gpu_update_kernels();
 
 // Their parts.
 void gpu_muon(const MuonUpdate& update, const DeviceStep& step);
+/// The most that it borrows for these parameters, in f32 (bf16 takes less).
+int64_t gpu_muon_scratch_bytes(std::span<const ParamView> matrices);
 void gpu_qk_clip(const QkClipConfig& config, std::span<const QkClipTask> layers, double* clipped,
                  const DeviceStep& step);
 void gpu_balance(std::span<const BalanceTask> layers, const DeviceStep& step);

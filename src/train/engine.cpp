@@ -102,7 +102,7 @@ TrainEngine::TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, 
     : recipe_(recipe),
       alone_(std::move(alone)),
       ranks_(alone_ ? alone_.get() : ranks),
-      weights_device_(device_of_weights(backing)) {
+      weights_device_(backing == Backing::memory ? device_of_weights() : DeviceKind::cpu) {
   build_model(backing);
   build_optimizer(backing);
   build_balance();
@@ -110,7 +110,7 @@ TrainEngine::TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, 
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_, step_ranks());
 }
 
-DeviceKind TrainEngine::device_of_weights(Backing backing) const {
+DeviceKind TrainEngine::device_of_weights() const {
   const DeviceKind device = compute_device();
   // A GPU's kernels update what one rank holds.
   const bool updates = device == DeviceKind::cuda
@@ -118,8 +118,8 @@ DeviceKind TrainEngine::device_of_weights(Backing backing) const {
                            : device_of(device).runs_host_kernels();
   // Shards of weights and staged gradients come and go page by page; rules for matrices in parts talk to
   // other ranks in the middle of a kernel.
-  const bool moves = backing == Backing::memory && recipe_.parallel.shard == ShardLevel::none &&
-                     recipe_.parallel.tensor == 1 && recipe_.parallel.expert_tensor == 1 &&
+  const bool moves = recipe_.parallel.shard == ShardLevel::none && recipe_.parallel.tensor == 1 &&
+                     recipe_.parallel.expert_tensor == 1 &&
                      dtype_of(recipe_.optimizer.gradient) == DType::f32 && updates;
   return moves ? device : DeviceKind::cpu;
 }

@@ -120,6 +120,8 @@ class TrainEngine {
   MicroGraphCounts graph_counts() const { return runner_->graph_counts(); }
   /// Whether updates move selection biases of routers, unless a phase freezes them.
   bool balances_routers() const { return !balance_->layers().empty(); }
+  /// Where weights, gradients and the optimizer's state are in the steps of such a run; cpu: on the host.
+  DeviceKind device_of_weights() const;
   /// Frees the memory of the step until the next one; see StepRunner::release_memory().
   void release_memory() { runner_->release_memory(); }
 
@@ -152,8 +154,6 @@ class TrainEngine {
     }
     const TrainEngine& engine_;
   };
-  /// Where weights, gradients and the optimizer's state of an engine with such memory may move.
-  DeviceKind device_of_weights(Backing backing) const;
   void build_model(Backing backing);
   void build_optimizer(Backing backing);
   void build_balance();

@@ -236,6 +236,20 @@ void explain_shortfall(const Recipe& recipe, const TrainEngine& engine, int64_t 
       fmt::format("the run needs {}, but {}", format_bytes(static_cast<double>(f.predicted_bytes)), bound);
 }
 
+/// The run needs more of the GPU's memory than is free there.
+void explain_shortfall_on_gpu(const Recipe& recipe, const TrainEngine& engine, Preflight& f) {
+  const MemoryOnGpu& gpu = *f.gpu;
+  // Activations alone follow from the micro-batch, there as on the host.
+  const int64_t limit = f.predicted_bytes - (gpu.needed() - gpu.free);
+  const int64_t micro = fitting_micro_batch(recipe, engine, limit, f);
+  f.remedy = micro > 0 ? fmt::format("micro_batch = {} fits", micro)
+                       : "use a smaller sequence or model, memory.recompute, or a GPU with more memory";
+  f.remedy += "; `nvidia-smi` lists other programs that hold memory of the GPU";
+  f.shortfall = fmt::format("the run needs {} of the GPU's memory, of which {} are free",
+                            format_bytes(static_cast<double>(gpu.needed())),
+                            format_bytes(static_cast<double>(gpu.free)));
+}
+
 /// Of as many threads as the kernels use, measured once: all ranks and runs of one process plan with the same
 /// numbers.
 MachinePeak measured_peak() {
@@ -294,9 +308,13 @@ Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t
     plan_validation(recipe, *data, f);
   }
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");
+  if (compute_device() == DeviceKind::cuda) f.gpu = memory_on_gpu(engine, f.activation_bytes());
   f.text = describe_plan(recipe, engine.model(), data, f);
   const int64_t limit = chosen > 0 ? chosen : machine_info().memory_bytes - f.process_bytes;
-  if (f.predicted_bytes > limit) explain_shortfall(recipe, engine, limit, f);
+  if (f.predicted_bytes > limit)
+    explain_shortfall(recipe, engine, limit, f);
+  else if (f.gpu && f.gpu->needed() > f.gpu->free)
+    explain_shortfall_on_gpu(recipe, engine, f);
   return f;
 }
 

@@ -1,10 +1,12 @@
 // What a run will cost: its memory, work and shortest time, from the null device and a measurement of the
 // machine. Printed at the start of every run, which refuses impossible plans, and by `ingot run --plan`.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "train/engine.h"
+#include "train/memory_on_gpu.h"
 #include "train/phase_kind.h"
 #include "train/prepare.h"
 
@@ -42,7 +44,8 @@ struct Preflight {
   int64_t task_bytes = 0;       ///< of the engine that does its evaluation tasks
   int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, slab, source, tasks
   int64_t process_bytes = 0;    ///< beside them: what the program had in memory before it built the model
-  int64_t data_bytes = 0;       ///< of the tokens that the phases read: files that are mapped into memory
+  std::optional<MemoryOnGpu> gpu = {};  ///< what of it lies on a GPU, where one computes
+  int64_t data_bytes = 0;  ///< of the tokens that the phases read: files that are mapped into memory
   int64_t total_bytes() const { return predicted_bytes + process_bytes + data_bytes; }
   /// The slab of the phase that sets the peak.
   int64_t activation_bytes() const {
@@ -79,7 +82,7 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
 std::string to_json(const Preflight& plan);
 
 /// Throws Error, with the arithmetic and a micro-batch that fits, where the predicted memory is more than the
-/// limit or the machine has.
+/// limit, the machine or what is free of a GPU's.
 void require_fit(const Preflight& plan);
 
 /// The recipe with a vocabulary: model.vocab, else that of its tokenizer, else the size that a BPE tokenizer

@@ -32,12 +32,22 @@ Json phase_json(const PhasePlan& phase) {
 std::string to_json(const Preflight& plan) {
   Json phases = Json::array();
   for (const PhasePlan& phase : plan.phases) phases.push_back(phase_json(phase));
-  const Json memory{{"total_bytes", plan.total_bytes()},       {"process_bytes", plan.process_bytes},
-                    {"predicted_bytes", plan.predicted_bytes}, {"weight_bytes", plan.weight_bytes},
-                    {"gradient_bytes", plan.gradient_bytes},   {"transient_bytes", plan.transient_bytes},
-                    {"optimizer_bytes", plan.optimizer_bytes}, {"checkpoint_copy_bytes", plan.snapshot_bytes},
-                    {"sampling_bytes", plan.source_bytes},     {"evaluation_task_bytes", plan.task_bytes},
-                    {"mapped_token_bytes", plan.data_bytes}};
+  Json memory{{"total_bytes", plan.total_bytes()},       {"process_bytes", plan.process_bytes},
+              {"predicted_bytes", plan.predicted_bytes}, {"weight_bytes", plan.weight_bytes},
+              {"gradient_bytes", plan.gradient_bytes},   {"transient_bytes", plan.transient_bytes},
+              {"optimizer_bytes", plan.optimizer_bytes}, {"checkpoint_copy_bytes", plan.snapshot_bytes},
+              {"sampling_bytes", plan.source_bytes},     {"evaluation_task_bytes", plan.task_bytes},
+              {"mapped_token_bytes", plan.data_bytes}};
+  if (plan.gpu)
+    memory["gpu"] = {{"needed_bytes", plan.gpu->needed()},
+                     {"weight_bytes", plan.gpu->weights},
+                     {"gradient_bytes", plan.gpu->gradients},
+                     {"optimizer_bytes", plan.gpu->optimizer},
+                     {"rounded_bytes", plan.gpu->rounded},
+                     {"scratch_bytes", plan.gpu->scratch},
+                     {"activation_bytes", plan.gpu->activations},
+                     {"free_bytes", plan.gpu->free},
+                     {"all_bytes", plan.gpu->all}};
   return Json{{"tokens", plan.tokens},
               {"roofline_seconds", plan.roofline_seconds},
               {"last_validation_seconds", plan.validation_seconds},

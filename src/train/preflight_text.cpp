@@ -141,6 +141,17 @@ std::string describe_activations(const Preflight& f) {
   return "activations at their peak: " + text;
 }
 
+std::string describe(const MemoryOnGpu& gpu) {
+  std::string text = amount(gpu.needed()) + ":";
+  if (gpu.weights > 0)
+    text += fmt::format(" weights {}, gradients {}, optimizer {},{} scratch of the update {},",
+                        amount(gpu.weights), amount(gpu.gradients), amount(gpu.optimizer),
+                        gpu.rounded > 0 ? fmt::format(" weights in bf16 {},", amount(gpu.rounded)) : "",
+                        amount(gpu.scratch));
+  return text + fmt::format(" activations {}; {} of {} are free", amount(gpu.activations), amount(gpu.free),
+                            amount(gpu.all));
+}
+
 }  // namespace
 
 std::string describe_plan(const Recipe& recipe, const Model& model, const PreparedData* data,
@@ -195,6 +206,7 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
            f.task_bytes > 0 ? ", evaluation tasks " + amount(f.task_bytes) : "",
            f.data_bytes > 0 ? ", mapped tokens " + amount(f.data_bytes) : "",
            f.process_bytes > 0 ? fmt::format(", the program itself {}", amount(f.process_bytes)) : ""));
+  if (f.gpu) line("on the GPU", describe(*f.gpu));
   if (const std::string parts = describe_activations(f); !parts.empty()) line("", parts);
   if (!f.recompute.empty()) line("policy", fmt::format("recomputed: {}", list_of(f.recompute)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));

@@ -332,4 +332,45 @@ TEST(CudaRuns, EndWithTheCheckpointOfTheCpu) {
   EXPECT_EQ(difference(folder / "cpu", folder / "cuda"), "");
 }
 
+/// Before the first step, with the parts; the plan that fits is what the steps then take.
+TEST(CudaRuns, SayWhatTheyNeedOfTheGpusMemory) {
+  if (!cuda_device().driver().is_faked()) GTEST_SKIP() << "the memory of a GPU is what it is";
+  const TempDir folder;
+  const Quiet quiet;
+  const Unproven unproven;
+  const ComputeOn on(DeviceKind::cuda);
+  write_text(folder / "text.txt", tiny_text(4000));
+  write_text(folder / "run.toml", base_recipe(folder.path(), 32, "kind = \"characters\""));
+  const Recipe recipe =
+      load_recipe(folder / "run.toml", {"--run.folder=" + (folder / "run"), "--run.precision=bf16",
+                                        "--phases.0.steps=2", "--model.width=128", "--model.hidden=512"});
+  fake_cuda().most_used = fake_cuda().used;
+  const size_t used = fake_cuda().used, memory = fake_cuda().memory;
+  size_t needed = 0;
+  {
+    Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start);
+    const MemoryOnGpu& gpu = *trainer.plan().gpu;
+    EXPECT_NE(trainer.plan().text.find("  on the GPU "), std::string::npos) << trainer.plan().text;
+    for (const int64_t part : {gpu.weights, gpu.gradients, gpu.optimizer, gpu.rounded, gpu.scratch})
+      EXPECT_GT(part, 0);
+    needed = static_cast<size_t>(gpu.needed());
+    EXPECT_TRUE(trainer.run().finished);
+    // Beside it there are the places of a micro-batch, the block of a step, and lists.
+    const auto taken = fake_cuda().most_used - used;
+    EXPECT_GE(taken, needed);
+    EXPECT_LE(taken, needed + needed / 20 + (64 << 10)) << trainer.plan().text;
+  }
+  std::filesystem::remove_all(folder / "run");
+  fake_cuda().memory = fake_cuda().used + needed - 1;
+  try {
+    const Trainer trainer(real_file_system(), recipe, StartMode::resume_or_start);
+    ADD_FAILURE() << "it began";
+  } catch (const Error& e) {
+    const std::string message = e.what();
+    EXPECT_NE(message.find("of the GPU's memory, of which"), std::string::npos) << message;
+    EXPECT_NE(message.find("weights in bf16"), std::string::npos) << message;
+  }
+  fake_cuda().memory = memory;
+}
+
 }  // namespace ingot::test::cuda_device_gpu_test

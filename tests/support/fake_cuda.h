@@ -17,8 +17,9 @@ struct FakeCuda {
   size_t memory = size_t{4} << 30;  ///< of the GPU
   int good_launches = -1;           ///< the kernel after so many fails when it runs; -1: none does
 
-  int launches = 0;         ///< that have run
-  size_t used = 0;          ///< bytes that are allocated
+  int launches = 0;  ///< that have run
+  size_t used = 0;   ///< bytes that are allocated
+  size_t most_used = 0;
   size_t blocks = 0;        ///< allocations that live
   bool has_failed = false;  ///< every call since then has returned the failure
 };

@@ -52,6 +52,12 @@ class DriverDevice final : public CudaDevice {
     bind();
     return stream(StreamRole::compute);
   }
+  Memory memory() override {
+    bind();
+    size_t free = 0, all = 0;
+    check(call_.memory_info(&free, &all), "its memory");
+    return {static_cast<int64_t>(free), static_cast<int64_t>(all)};
+  }
   void pin(void* host, int64_t bytes) override {
     bind();
     check(call_.pin(host, static_cast<size_t>(bytes), 0), "the pinning of the host's memory");

@@ -18,6 +18,11 @@ class CudaDevice : public Device, public GpuLauncher, public GpuMemory {
   /// The calling thread's compute stream, for a library that queues work there; the thread is bound to the
   /// device's context.
   virtual cuda_driver::Stream compute_stream() = 0;
+  /// Of the GPU, in bytes.
+  struct Memory {
+    int64_t free, all;
+  };
+  virtual Memory memory() = 0;
   /// Memory of the host that copies reach without a copy of the driver's, until unpin(). Error: the driver
   /// refuses.
   virtual void pin(void* host, int64_t bytes) = 0;

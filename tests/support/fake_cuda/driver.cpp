@@ -1,6 +1,7 @@
 // See support/fake_cuda.h. The names are those of NVIDIA's driver.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -30,6 +31,7 @@ struct Stream {
   uint64_t asked = 0, done = 0;
   bool captures = false;
   std::vector<Work> captured;
+  std::vector<Address> given_back;  // while it captures
 };
 struct Event {
   Stream* stream = nullptr;
@@ -37,6 +39,7 @@ struct Event {
 };
 struct Graph {
   std::vector<Work> work;
+  std::vector<Address> memory = {};  // that it takes and gives back, which lives as long as it does
 };
 
 std::recursive_mutex mutex;
@@ -132,6 +135,7 @@ Result allocate(Address* memory, size_t bytes) {
   unknown.emplace_back(*memory, bytes);
   blocks[*memory] = bytes;
   state.used += bytes;
+  state.most_used = std::max(state.most_used, state.used);
   ++state.blocks;
   return kSuccess;
 }
@@ -139,7 +143,6 @@ Result allocate(Address* memory, size_t bytes) {
 Result release(Address memory) {
   const auto block = blocks.find(memory);
   if (block == blocks.end()) return kInvalid;
-  state.used -= block->second;
   --state.blocks;
   if (open_depth > 0)
     std::memset(reinterpret_cast<void*>(memory), 0xff, block->second);
@@ -250,6 +253,9 @@ Result cuMemAlloc_v2(Address* memory, size_t bytes) {
 Result cuMemFree_v2(Address memory) {
   LOCKED;
   for (Stream* stream : streams) drain(*stream, stream->asked);
+  const auto block = blocks.find(memory);
+  if (block == blocks.end()) return kInvalid;
+  state.used -= block->second;
   return release(memory);
 }
 Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
@@ -266,8 +272,12 @@ Result cuMemAllocAsync(Address* memory, size_t bytes, Stream*) {
 }
 Result cuMemFreeAsync(Address memory, Stream* stream) {
   LOCKED;
-  if (!is_allocated(memory, 1)) return kInvalid;
-  return ask(stream, [memory] { release(memory); });
+  const auto block = blocks.find(memory);
+  if (block == blocks.end()) return kInvalid;
+  state.used -= block->second;  // the stream's later work may have it
+  if (!stream->captures) return ask(stream, [memory] { release(memory); });
+  stream->given_back.push_back(memory);
+  return now();
 }
 Result cuDeviceGetDefaultMemPool(void** pool, int) {
   *pool = &state;
@@ -367,12 +377,11 @@ Result cuStreamEndCapture(Stream* stream, Graph** graph) {
   LOCKED;
   if (!stream->captures) return kInCapture;
   stream->captures = false;
-  *graph = new Graph{std::move(stream->captured)};
-  stream->captured.clear();
+  *graph = new Graph{std::exchange(stream->captured, {}), std::exchange(stream->given_back, {})};
   return now();
 }
 Result cuGraphInstantiateWithFlags(Graph** run, Graph* graph, unsigned long long) {
-  *run = new Graph(*graph);
+  *run = new Graph{graph->work};
   return now();
 }
 #ifndef INGOT_FAKE_OLD_DRIVER
@@ -384,6 +393,9 @@ Result cuGraphLaunch(Graph* run, Stream* stream) {
 }
 #endif
 Result cuGraphDestroy(Graph* graph) {
+  LOCKED;
+  for (Stream* stream : streams) drain(*stream, stream->asked);
+  for (const Address memory : graph->memory) release(memory);
   delete graph;
   return kSuccess;
 }
