@@ -85,6 +85,14 @@ void Device::add(void* to, const void* from, int64_t count) {
           }});
 }
 
+void* Device::take_host(int64_t bytes) {
+  return system_allocate(bytes);
+}
+
+void Device::give_host(void* memory, int64_t bytes) {
+  system_release(memory, bytes);
+}
+
 void Device::download(void* to, const void* from, int64_t bytes, StreamRole stream) {
   begin_download(to, from, bytes, stream);
   synchronize(record(stream));

@@ -55,6 +55,9 @@ struct DeviceCounters {
   /// Of these copies, those that host code makes because it wants a value now, or has one that a kernel
   /// wants; a planned copy is made beside kernels and waited for with all others of a step.
   std::atomic<int64_t> unplanned_copies = 0;
+  /// Of all copies, those of a GPU's compute stream from or to memory of the host that is not page-locked.
+  /// The host may wait for each of them as for an event.
+  std::atomic<int64_t> pageable_copies = 0;
   std::atomic<int64_t> synchronizations = 0;
 };
 
@@ -73,7 +76,13 @@ class Device {
   /// Begins to copy from the device to the host, in the stream. `to` must stay, and has the bytes once an
   /// event recorded later is synchronized.
   virtual void begin_download(void* to, const void* from, int64_t bytes, StreamRole stream) = 0;
-  /// The same, and waits: the bytes are there once it returns.
+  /// Memory of the host for begin_download(), 64-byte aligned, not initialised; nullptr for no bytes. It is
+  /// given back with the same size once no copy writes it. For a GPU it is page-locked, so that the host does
+  /// not wait for copies to it, and kept when it was given back; ordinary memory where the system refuses.
+  /// Use HostBlock (device/host_block.h). Error: out of memory.
+  virtual void* take_host(int64_t bytes);
+  virtual void give_host(void* memory, int64_t bytes);
+  /// begin_download(), and waits: the bytes are there once it returns.
   void download(void* to, const void* from, int64_t bytes, StreamRole stream = StreamRole::compute);
 
   /// Whether kernels of this device may be host code.

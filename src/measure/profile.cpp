@@ -105,7 +105,8 @@ std::vector<DeviceCount> counts_of(const DeviceCounters& c) {
           {"allocations", "allocations", c.allocations},
           {"uploads", "copies to it", c.uploads},
           {"downloads", "copies from it", c.downloads},
-          {"unplanned_copies", "of these unplanned", c.unplanned_copies}};
+          {"unplanned_copies", "of these unplanned", c.unplanned_copies},
+          {"pageable_copies", "of these with pageable memory", c.pageable_copies, true}};
 }
 
 }  // namespace ingot

@@ -65,6 +65,7 @@ struct DeviceCount {
   const char* name;
   const char* words;
   int64_t count;
+  bool if_any = false;  ///< in words where it is not 0 alone
 };
 /// Those that a profile shows, as they are now.
 std::vector<DeviceCount> counts_of(const DeviceCounters& counters);

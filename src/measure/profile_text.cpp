@@ -121,8 +121,9 @@ double sum_of_flops(const Cells& cells) {
 std::string text_of_device(DeviceKind device, const std::vector<DeviceCount>& counts, double steps) {
   std::string text = fmt::format("device '{}', in a step:", name_of(device));
   for (const DeviceCount& c : counts)
-    text += fmt::format("{} {:g} {}", text.ends_with(':') ? "" : ",",
-                        std::round(10 * static_cast<double>(c.count) / steps) / 10, c.words);
+    if (c.count > 0 || !c.if_any)
+      text += fmt::format("{} {:g} {}", text.ends_with(':') ? "" : ",",
+                          std::round(10 * static_cast<double>(c.count) / steps) / 10, c.words);
   return text + '\n';
 }
 

@@ -22,7 +22,7 @@ void StepReads::read(std::initializer_list<Tensor> tensors, Use use) {
     static char nothing;  // an empty tensor has no bytes but is defined
     read.tensors.back() = Tensor(&nothing, t.meta);
     if (t.bytes() == 0) continue;
-    Buffer& copy = copies_.emplace_back(t.bytes());
+    const HostBlock& copy = copies_.emplace_back(device_, t.bytes());
     device_.begin_download(copy.data(), t.data, t.bytes(), StreamRole::compute);
     read.tensors.back() = Tensor(copy.data(), t.meta);
   }

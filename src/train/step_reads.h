@@ -1,5 +1,5 @@
 // What the host reads of a training step on a device: copies that begin when they are asked for, beside the
-// kernels, and are waited for together. On the cpu every read is at once.
+// kernels, to memory that the device lends, and are waited for together. On the cpu every read is at once.
 #pragma once
 #include <deque>
 #include <functional>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "tensor/buffer.h"
+#include "device/host_block.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -44,7 +44,7 @@ class StepReads {
   void wait();
 
   Device& device_;
-  std::deque<Buffer> copies_;
+  std::deque<HostBlock> copies_;
   std::vector<Read> reads_;
   std::vector<std::shared_ptr<const void>> kept_;
 };

@@ -12,6 +12,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/gemm/library_choice.h"
 #include "device/gpu/emulator.h"
+#include "device/host_block.h"
 #include "device/simd/gpu_array.h"
 #include "ops/gpu_proof.h"
 #include "support/device_steps.h"
@@ -84,6 +85,27 @@ TEST(CudaDevice, CopiesInOrderAndWaitsForOtherStreams) {
   device.release(nullptr, 0);
 }
 
+/// Uploads in the compute stream are staged: the host changes what it uploaded, and waits for nothing.
+TEST(CudaDevice, TakesUploadsWithoutWaiting) {
+  CudaDevice& device = cuda_device();
+  const Floats a;
+  const HostBlock all(device, 50 * kBytes);
+  auto* const first = static_cast<float*>(all.data());
+  const int64_t waits = device.counters().synchronizations, pageable = device.counters().pageable_copies;
+  for (int i = 0; i < 50; ++i) {
+    std::vector<float> values = counted(static_cast<float>(i));
+    a.set(values);
+    values.assign(values.size(), -1);
+    device.begin_download(first + i * kCount, a.data(), kBytes, StreamRole::compute);
+  }
+  EXPECT_EQ(device.counters().synchronizations, waits);
+  EXPECT_EQ(device.counters().pageable_copies, pageable);
+  device.synchronize(device.record(StreamRole::compute));
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(std::vector<float>(first + i * kCount, first + (i + 1) * kCount),
+              counted(static_cast<float>(i)));
+}
+
 /// to += from, on the device.
 void add(const Floats& to, const Floats& from) {
   const LaunchOn on(&cuda_device());
@@ -153,11 +175,12 @@ INSTANTIATE_TEST_SUITE_P(All, CudaModels, ::testing::ValuesIn(small_model_names(
 
 /// What the device did so far.
 struct Counts {
-  int64_t waits, allocations, copies, unplanned_copies, graphs;
+  int64_t waits, allocations, copies, unplanned_copies, pageable_copies, graphs;
 };
 Counts counts() {
   const DeviceCounters& c = cuda_device().counters();
-  return {c.synchronizations, c.allocations, c.uploads + c.downloads, c.unplanned_copies, c.graph_launches};
+  return {c.synchronizations, c.allocations,     c.uploads + c.downloads,
+          c.unplanned_copies, c.pageable_copies, c.graph_launches};
 }
 
 class CudaSteps : public ::testing::TestWithParam<std::string> {};
@@ -185,11 +208,18 @@ TEST_P(CudaSteps, HaveTheBitsOfTheCpu) {
   EXPECT_EQ(gpu.graph_counts().captured, 2);
   EXPECT_EQ(gpu.graph_counts().replayed, 2);
   const Counts third = counts();
+  const bool is_faked = cuda_device().driver().is_faked();
+  const FakeCuda fake = is_faked ? fake_cuda() : FakeCuda();
   measure(gpu, batch_of(r, 3), 0.01 / 4, measured);
   const Counts fourth = counts();
   EXPECT_EQ(fourth.waits - third.waits, 1);
   EXPECT_EQ(fourth.allocations, third.allocations);
   EXPECT_EQ(fourth.unplanned_copies, third.unplanned_copies);
+  EXPECT_EQ(fourth.pageable_copies, third.pageable_copies);
+  if (is_faked) {
+    EXPECT_EQ(fake_cuda().pageable_copies, fake.pageable_copies) << "says the driver";
+    EXPECT_EQ(fake_cuda().pins, fake.pins) << "memory is pinned in the first steps alone";
+  }
   EXPECT_EQ(fourth.graphs - third.graphs, 3) << "each micro-batch, and the update";
   EXPECT_EQ(fourth.copies - third.copies, 3 + 3);
   EXPECT_EQ(measured, expected);

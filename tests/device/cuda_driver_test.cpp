@@ -18,8 +18,8 @@ using cuda_driver::open_driver;
 /// A driver as it is at first, before and after each test.
 class CudaDriver : public ::testing::Test {
  protected:
-  CudaDriver() { fake_cuda() = {.used = fake_cuda().used, .blocks = fake_cuda().blocks}; }
-  ~CudaDriver() override { fake_cuda() = {.used = fake_cuda().used, .blocks = fake_cuda().blocks}; }
+  CudaDriver() { fake_cuda().restart(); }
+  ~CudaDriver() override { fake_cuda().restart(); }
   static std::string refusal(const std::string& library = kFakeCuda) {
     return message_of([&] { open_driver(library); });
   }

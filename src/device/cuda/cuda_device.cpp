@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "device/cuda/kernel_images.h"
+#include "device/cuda/pinned_memory.h"
+#include "device/cuda/upload_staging.h"
 #include "device/gpu/emulator.h"
 #include "device/simd/gpu_array.h"
 
@@ -39,13 +41,26 @@ thread_local const void* bound_context = nullptr;
 
 class DriverDevice final : public CudaDevice {
  public:
-  explicit DriverDevice(Driver driver) : driver_(std::move(driver)), call_(driver_.call), kernels_(call_) {
+  explicit DriverDevice(Driver driver)
+      : driver_(std::move(driver)),
+        call_(driver_.call),
+        kernels_(call_),
+        pinned_(call_, driver_.name),
+        staging_(pinned_) {
     check(call_.retain_context(&context_, driver_.device), "its context");
     // What was borrowed stays with the process: else each wait of the host would give it back to the system.
     Pool pool = nullptr;
     uint64_t all = ~uint64_t{0};
     check(call_.default_pool(&pool, driver_.device), "its pool of memory");
     check(call_.set_pool(pool, kReleaseThreshold, &all), "its pool of memory");
+  }
+  /// No stream reads or writes pinned memory any more.
+  ~DriverDevice() override {
+    call_.set_context(context_);
+    bound_context = context_;
+    for (const auto& [thread, streams] : streams_)
+      for (const Stream each : streams)
+        if (each != nullptr) call_.stream_synchronize(each);
   }
   const Driver& driver() const override { return driver_; }
   Stream compute_stream() override {
@@ -60,11 +75,11 @@ class DriverDevice final : public CudaDevice {
   }
   void pin(void* host, int64_t bytes) override {
     bind();
-    check(call_.pin(host, static_cast<size_t>(bytes), 0), "the pinning of the host's memory");
+    check(pinned_.pin(host, bytes), "the pinning of the host's memory");
   }
   void unpin(void* host) override {
     bind();
-    check(call_.unpin(host), "the release of pinned memory");
+    check(pinned_.unpin(host), "the release of pinned memory");
   }
 
   void* allocate(int64_t bytes) override {
@@ -81,7 +96,8 @@ class DriverDevice final : public CudaDevice {
   void release(void* memory, int64_t) override {
     if (memory == nullptr) return;
     bind();
-    call_.stream_synchronize(stream(StreamRole::compute));
+    const UploadStaging::Moment before = staging_.now();
+    if (call_.stream_synchronize(stream(StreamRole::compute)) == kSuccess) staging_.passed(before);
     call_.release(address_of(memory));
   }
 
@@ -102,12 +118,27 @@ class DriverDevice final : public CudaDevice {
     count_unplanned_copy();
   }
 
-  /// The driver has taken the bytes of memory that is not pinned when it returns, and the host pins none.
+  void* take_host(int64_t bytes) override {
+    if (bytes == 0) return nullptr;
+    bind();
+    void* const block = pinned_.take(bytes);
+    return block != nullptr ? block : CudaDevice::take_host(bytes);
+  }
+  void give_host(void* memory, int64_t bytes) override {
+    if (memory != nullptr && !pinned_.give_back(memory, bytes)) CudaDevice::give_host(memory, bytes);
+  }
+
+  /// The driver has taken the bytes of memory that is not pinned when it returns.
   void upload(void* to, const void* from, int64_t bytes, StreamRole role) override {
     if (bytes == 0) return;
     bind();
     refuse_in_capture("bakes bytes of the host into the graph");
-    check(call_.upload(address_of(to), from, static_cast<size_t>(bytes), stream(role)), "a copy to it");
+    const bool is_compute = role == StreamRole::compute;
+    const void* const staged = is_compute ? staging_.stage(from, bytes) : nullptr;
+    check(call_.upload(address_of(to), staged != nullptr ? staged : from, static_cast<size_t>(bytes),
+                       stream(role)),
+          "a copy to it");
+    if (is_compute && staged == nullptr && !pinned_.holds(from, bytes)) ++counters_.pageable_copies;
     ++counters_.uploads;
     counters_.uploaded_bytes += bytes;
   }
@@ -117,6 +148,7 @@ class DriverDevice final : public CudaDevice {
     bind();
     refuse_in_capture("copies to the host");
     check(call_.download(to, address_of(from), static_cast<size_t>(bytes), stream(role)), "a copy from it");
+    if (role == StreamRole::compute && !pinned_.holds(to, bytes)) ++counters_.pageable_copies;
     ++counters_.downloads;
     counters_.downloaded_bytes += bytes;
   }
@@ -226,6 +258,7 @@ class DriverDevice final : public CudaDevice {
     const auto moment = std::make_shared<MadeEvent>(call_);
     check(call_.event_create(&moment->event, kWithoutTime), "an event");
     check(call_.event_record(moment->event, stream(role)), "an event");
+    if (role == StreamRole::compute) moment->staged = staging_.now();
     return {moment};
   }
   void wait(StreamRole role, const DeviceEvent& event) override {
@@ -238,6 +271,7 @@ class DriverDevice final : public CudaDevice {
     refuse_in_capture("waits for the device");
     ++counters_.synchronizations;
     check(call_.event_synchronize(event_of(event)), "its work");
+    staging_.passed(static_cast<const MadeEvent*>(event.moment.get())->staged);
   }
 
  private:
@@ -253,6 +287,7 @@ class DriverDevice final : public CudaDevice {
     }
     const Functions& call;
     Event event = nullptr;
+    UploadStaging::Moment staged;  ///< which uploads are over after it
   };
   struct MadeGraph {
     explicit MadeGraph(const Functions& c) : call(c) {}
@@ -341,6 +376,8 @@ class DriverDevice final : public CudaDevice {
   const Driver driver_;
   const Functions& call_;
   LoadedKernels kernels_;
+  PinnedMemory pinned_;
+  UploadStaging staging_;
   Context context_ = nullptr;
   std::atomic<const char*> newest_kernel_ = nullptr;
   std::mutex mutex_;

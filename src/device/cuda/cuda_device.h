@@ -23,8 +23,8 @@ class CudaDevice : public Device, public GpuLauncher, public GpuMemory {
     int64_t free, all;
   };
   virtual Memory memory() = 0;
-  /// Memory of the host that copies reach without a copy of the driver's, until unpin(). Error: the driver
-  /// refuses.
+  /// Memory of the host that copies reach without a copy of the driver's, until unpin(). What is uploaded
+  /// from it must stay until an event recorded later is synchronized. Error: the driver refuses.
   virtual void pin(void* host, int64_t bytes) = 0;
   virtual void unpin(void* host) = 0;
 };

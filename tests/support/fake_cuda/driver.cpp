@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -46,7 +45,7 @@ std::recursive_mutex mutex;
 ingot::test::FakeCuda state;
 // Never destroyed: the program may release memory later.
 auto& blocks = *new std::map<Address, size_t>;
-auto& pinned = *new std::set<void*>;
+auto& pinned = *new std::map<const char*, size_t>;
 auto& streams = *new std::vector<Stream*>;
 
 Result now() {
@@ -62,6 +61,14 @@ Result ask(Stream* stream, Work work) {
   stream->queue.push_back(std::move(work));
   ++stream->asked;
   return kSuccess;
+}
+
+bool is_pinned(const void* host, size_t bytes) {
+  const auto* const first = static_cast<const char*>(host);
+  auto block = pinned.upper_bound(first);
+  if (block == pinned.begin()) return false;
+  --block;
+  return first + bytes <= block->first + block->second;
 }
 
 bool is_allocated(Address at, size_t bytes) {
@@ -260,11 +267,24 @@ Result cuMemFree_v2(Address memory) {
 }
 Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
   LOCKED;
-  return bytes > 0 && flags == 0 && pinned.insert(host).second ? now() : kInvalid;
+  const auto* const first = static_cast<const char*>(host);
+  for (const auto& [other, size] : pinned)
+    if (first < other + size && other < first + bytes) return kInvalid;
+  if (bytes == 0 || flags != 0) return kInvalid;
+  if (state.has_failed) return kLaunchFailed;
+  if (bytes > state.lockable - state.locked) return kOutOfMemory;
+  pinned[first] = bytes;
+  state.locked += bytes;
+  ++state.pins;
+  return now();
 }
 Result cuMemHostUnregister(void* host) {
   LOCKED;
-  return pinned.erase(host) == 1 ? now() : kInvalid;
+  const auto block = pinned.find(static_cast<const char*>(host));
+  if (block == pinned.end()) return kInvalid;
+  state.locked -= block->second;
+  pinned.erase(block);
+  return now();
 }
 Result cuMemAllocAsync(Address* memory, size_t bytes, Stream*) {
   LOCKED;
@@ -289,6 +309,9 @@ Result cuMemPoolSetAttribute(void* pool, int, void*) {
 Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Stream* stream) {
   LOCKED;
   if (!is_allocated(to, bytes)) return kInvalid;
+  if (is_pinned(from, bytes))
+    return ask(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  ++state.pageable_copies;
   const auto* const first = static_cast<const char*>(from);
   return ask(stream, [to, copy = std::vector<char>(first, first + bytes)] {
     std::memcpy(reinterpret_cast<void*>(to), copy.data(), copy.size());
@@ -297,6 +320,7 @@ Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, Stream* 
 Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, Stream* stream) {
   LOCKED;
   if (!is_allocated(from, bytes)) return kInvalid;
+  if (!is_pinned(to, bytes)) ++state.pageable_copies;
   return ask(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
 }
 Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Stream* stream) {
