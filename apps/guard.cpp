@@ -24,7 +24,6 @@
 #include "base/progress.h"
 #include "guard/command_adaptor.h"
 #include "guard/job_file.h"
-#include "guard/local_adaptor.h"
 #include "report/table.h"
 #include "serve/metrics_server.h"
 #include "testbed/scenario_run.h"
@@ -84,12 +83,12 @@ double clock_begin(const std::string& folder) {
 }
 
 std::unique_ptr<Adaptor> adaptor_of(const JobFile& job, double begin) {
-  if (!job.cluster.empty())
-    return std::make_unique<CommandAdaptor>(job.run, job.command, load_config<CommandTemplates>(job.cluster),
-                                            job.options, begin);
   Words test = job.burn_in;
-  if (test.empty()) test = {std::filesystem::read_symlink("/proc/self/exe"), "burnin", job.run};
-  return std::make_unique<LocalAdaptor>(job.run, job.command, test, begin);
+  if (test.empty()) test = {std::filesystem::read_symlink("/proc/self/exe"), "burnin", "{run}"};
+  return std::make_unique<CommandAdaptor>(
+      job.run, job.command,
+      job.cluster.empty() ? this_machine(test) : load_config<CommandTemplates>(job.cluster), job.options,
+      begin);
 }
 
 int guard_job(const std::string& path, const std::string& metrics_address) {

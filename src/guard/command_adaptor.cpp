@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "base/foreign_json.h"
 #include "base/hash.h"
+#include "base/host_name.h"
 #include "base/log.h"
 
 namespace ingot::guard {
@@ -58,20 +62,21 @@ std::string trouble_of(const CommandResult& result) {
 
 }  // namespace
 
-/// Launchers of ranks (srun, mpirun) pass SIGUSR1 on, and end the ranks where SIGTERM reaches them.
 CommandAdaptor::CommandAdaptor(const std::string& run_folder, Words command, CommandTemplates templates,
                                Words options, double begin_seconds)
-    : FolderAdaptor(std::filesystem::absolute(run_folder).lexically_normal(), std::move(command), "USR1",
-                    begin_seconds),
+    : FolderAdaptor(std::filesystem::absolute(run_folder).lexically_normal()),
+      command_(std::move(command)),
       templates_(std::move(templates)),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      offset_(begin_seconds - monotonic_seconds()),
+      reader_(run_) {}
 
 std::string CommandAdaptor::name_of_start(int64_t number) const {
   return fmt::format("ingot-{:08x}-{}", static_cast<uint32_t>(hash64(run_)), number);
 }
 
 Words CommandAdaptor::words_for(const Words& words, const Job& job) const {
-  return expand(words, {{"id", job.id}, {"name", name_of_start(job.number)}});
+  return expand(words, {{"id", job.id}, {"name", name_of_start(job.number)}, {"run", run_}});
 }
 
 std::unique_ptr<Command> CommandAdaptor::begun(const std::string& what, const Words& words, double seconds) {
@@ -86,8 +91,8 @@ void CommandAdaptor::note(const std::string& what, const std::string& trouble) {
   if (trouble.empty()) {
     noted_.erase(what);
   } else if (noted_.insert(what).second) {
-    log::warn("the cluster's '{}' is not believed: {}", what, trouble);
-    alert(fmt::format("the cluster's '{}' is not believed: {}", what, trouble));
+    log::warn("'{}' is not believed: {}", what, trouble);
+    alert(fmt::format("'{}' is not believed: {}", what, trouble));
   }
 }
 
@@ -101,18 +106,21 @@ std::string CommandAdaptor::find(int64_t number) {
   return id_in(r.output);
 }
 
-void CommandAdaptor::record(int64_t number, const std::string& id) {
-  write_file_atomically(real_file_system(), path("job.json"),
-                        fmt::format("{{\"number\": {}, \"id\": \"{}\"}}\n", number, id));
-}
-
-void CommandAdaptor::begin(const StartRequest& request) {
+void CommandAdaptor::start(const StartRequest& request) {
   const int64_t number = request.number;
+  if (job().number >= number) return;  // begun by a guard that was killed
+  if (request.fewer)
+    fail("a start on fewer nodes was asked for: change the job's command or options, then answer restart");
   for (const std::string& node : request.excluded) checked(node);
+  if (!templates_.can_exclude() && !request.excluded.empty() && std::exchange(refused_, number) != number)
+    fail(
+        "'{}' failed its test or was lost, and the job has no other machine; mend it, or run the job on "
+        "another one, then answer restart",
+        fmt::join(request.excluded, "', '"));
   const std::string intention = fmt::format("start-{}.json", number);
   if (has(intention)) {
-    if (const std::string id = find(number); !id.empty()) return record(number, id);
-    if (has(fmt::format("begun-{}", number))) return record(number, "unknown");
+    if (const std::string id = find(number); !id.empty()) return record({number, id});
+    if (has(fmt::format("begun-{}", number))) return record({number, "unknown"});
   }
   for (const std::string& node : request.excluded) {
     const std::string done = fmt::format("excluded-{:016x}", hash64(node));
@@ -121,7 +129,7 @@ void CommandAdaptor::begin(const StartRequest& request) {
     note("exclude " + node, trouble_of(r));  // the start leaves it out all the same
     if (r.worked()) write_file_atomically(real_file_system(), path(done), node + "\n");
   }
-  const std::string script = write_script(request);
+  const std::string script = write_script(request, command_, templates_.signal);
   write_file_atomically(real_file_system(), path(intention), fmt::format("{{\"number\": {}}}\n", number));
   const CommandResult r =
       run("start", expand(templates_.start,
@@ -135,8 +143,8 @@ void CommandAdaptor::begin(const StartRequest& request) {
   if (id == job().id) id.clear();  // that is the start before
   if (id.empty()) id = find(number);
   if (id.empty())
-    fail("the cluster did not start the job: {}", r.worked() ? "it named no new job: " + r.text() : r.text());
-  record(number, id);
+    fail("the job was not started: {}", r.worked() ? "it named no new job: " + r.text() : r.text());
+  record({number, id});
 }
 
 void CommandAdaptor::stop(bool at_once) {
@@ -146,6 +154,7 @@ void CommandAdaptor::stop(bool at_once) {
   again_.reset();
   if (!r.worked()) again_ = at_once;
   stopped_ = seen_.now;
+  state_.reset(), asked_ = -1e9;  // what it did before is old
 }
 
 void CommandAdaptor::hear_state(const CommandResult& r) {
@@ -170,14 +179,15 @@ void CommandAdaptor::hear_nodes(const CommandResult& r) {
       is_down_[name] |= contains(templates_.down, word);
 }
 
-void CommandAdaptor::look_at(const Job& now) {
+void CommandAdaptor::ask_commands(const Job& now) {
   if (const auto r = state_ ? state_->poll() : std::nullopt) hear_state(*r), state_.reset();
   if (const auto r = nodes_ ? nodes_->poll() : std::nullopt) hear_nodes(*r), nodes_.reset();
   if (now.number != asked_of_) {
     asked_of_ = now.number, ended_since_ = -1, asked_ = -1e9;
     state_.reset();
   }
-  if (seen_.now - asked_ < templates_.every) return;
+  const bool ends = templates_.trusted && ended_since_ < 0 && has(end_of(now.number));
+  if (seen_.now - asked_ < templates_.every && !ends) return;
   asked_ = seen_.now;
   if (!state_) state_ = begun("command-state", words_for(templates_.state, now), templates_.seconds);
   if (!nodes_ && !templates_.nodes.empty())
@@ -185,7 +195,7 @@ void CommandAdaptor::look_at(const Job& now) {
 }
 
 JobState CommandAdaptor::state_of(const Job& now) {
-  if (has(fmt::format("end-{}.json", now.number))) return JobState::ended;
+  if (templates_.trusted ? ended_since_ >= 0 : has(end_of(now.number))) return JobState::ended;
   const JobState alive = seen_.first.start_step < 0 ? JobState::starting : JobState::running;
   const bool begun = has(fmt::format("begun-{}", now.number));
   if (ended_since_ < 0) return begun || seen_.first.start_step >= 0 ? alive : JobState::absent;
@@ -199,16 +209,46 @@ JobState CommandAdaptor::state_of(const Job& now) {
   return seen_.now - ended_since_ >= kQuiet ? JobState::ended : begun ? alive : JobState::absent;
 }
 
-JobState CommandAdaptor::judge(const Job& now) {
-  const JobState state = state_of(now);
+void CommandAdaptor::look_at_nodes(const Job& now) {
   if (seen_.start != now.number) hosts_.clear();
   for (const NodeReport& n : seen_.nodes) hosts_.insert(n.name);
   // An answer is good until the next one should have come.
   const bool known = seen_.now - nodes_heard_ <= 2 * (templates_.every + templates_.seconds);
   for (const std::string& host : hosts_)
     if (known && is_down_.contains(host)) seen_.nodes.push_back({.name = host, .is_down = is_down_.at(host)});
-  if (again_ && state != JobState::ended && seen_.now - stopped_ >= templates_.every) stop(*again_);
-  return state;
+  // A machine whose guard looks is not lost.
+  if (hosts_.contains(host_name())) seen_.nodes.push_back({.name = host_name()});
+}
+
+void CommandAdaptor::look_at_end(int64_t number) {
+  const nlohmann::json end = read_object(path(end_of(number)));
+  seen_.exit_code = static_cast<int>(whole(end, "code", -1));
+  if ((seen_.exit_code < 0 || seen_.exit_code > 130) && !seen_.failure)
+    seen_.failure = FailureReport{.kind = FailureKind::lost, .message = "the job was killed"};
+  if (seen_.exit_code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
+  if (seen_.exit_code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
+}
+
+const Observation& CommandAdaptor::observe() {
+  seen_.now = monotonic_seconds() + offset_;
+  seen_.wall = wall_seconds();
+  const Job now = job();
+  if (now.number == 0) {
+    seen_.job = JobState::absent;
+    seen_.start = 0;
+    reader_.read_checkpoints(seen_);
+    return seen_;
+  }
+  ask_commands(now);
+  reader_.read(seen_, now.number, path(fmt::format("job-{}.log", now.number)));
+  seen_.job = state_of(now);
+  look_at_nodes(now);
+  seen_.start = seen_.job == JobState::absent ? now.number - 1 : now.number;
+  if (seen_.job == JobState::ended)
+    look_at_end(now.number);
+  else if (again_ && seen_.now - stopped_ >= templates_.every)
+    stop(*again_);
+  return seen_;
 }
 
 std::optional<std::vector<std::string>> CommandAdaptor::burn_in(const std::vector<std::string>& nodes) {
@@ -217,7 +257,7 @@ std::optional<std::vector<std::string>> CommandAdaptor::burn_in(const std::vecto
   if (tests_.empty())
     for (const std::string& node : nodes)
       tests_[node] =
-          begun(fmt::format("burn-in-{:016x}", hash64(node)),
+          begun(fmt::format("burn-in-{}-{}", job().number, node),
                 expand(templates_.burn_in, {{"node", node}, {"run", run_}}), templates_.burn_in_seconds);
   for (const auto& [node, test] : tests_)
     if (!test->poll()) return std::nullopt;

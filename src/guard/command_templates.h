@@ -1,5 +1,5 @@
-// The file that says how a cluster is spoken to: commands with {placeholders}. recipes/guard-slurm.toml is
-// Slurm's, docs/guard.md the reference.
+// How a job is started, watched and ended: commands with {placeholders}, in a file of a cluster's or those of
+// this machine. recipes/guard-slurm.toml is Slurm's, docs/guard.md the reference.
 #pragma once
 #include <map>
 #include <string>
@@ -14,6 +14,9 @@ struct CommandTemplates {
   Words start, find, state, stop, kill, nodes, exclude, burn_in;
   Words waiting, running, ended, down;
   double seconds = 30, every = 5, burn_in_seconds = 600;
+  // What no file says. To the job's program, where it is asked to end: srun and mpirun pass it on to ranks.
+  std::string signal = "USR1";
+  bool trusted = false;  ///< `state` knows when the last process of a job ends; until then it runs
 
   template <class Visitor>
   void visit(Visitor& v) {
@@ -37,7 +40,14 @@ struct CommandTemplates {
       "that a test may take; a node that is not through by then has failed", between(0.1, 1e5, "s"));
   }
   void validate(ConfigErrors& errors) const;
+  /// Whether a start can leave nodes out.
+  bool can_exclude() const;
 };
+
+/// For a job that is a process of this machine, in a session of its own, which outlives the guard. A session
+/// holds the lock <run>/guard/job.lock while any process of it lives, so that there is no second one.
+/// `burn_in` tests this machine.
+CommandTemplates this_machine(Words burn_in);
 
 /// The words of a template. A word that is {options} becomes all of them; a word with a placeholder whose
 /// value is empty is left out.

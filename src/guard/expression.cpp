@@ -50,9 +50,9 @@ double parse_quantity(std::string_view text) {
   return value;
 }
 
-class ExpressionParser {
+class Expression::Parser {
  public:
-  explicit ExpressionParser(std::string_view text) : text_(text) {}
+  explicit Parser(std::string_view text) : text_(text) {}
 
   Expression parse() {
     if (text_.size() > kLongest) fail("it has {} characters, at most {}", text_.size(), kLongest);
@@ -63,8 +63,7 @@ class ExpressionParser {
   }
 
  private:
-  using Term = Expression::Term;
-  using Ways = std::vector<Expression::Way>;
+  using Ways = std::vector<Way>;
 
   [[noreturn]] void wrong(const std::string& what) const {
     fail("at character {}: {}, found {}", at_ + 1, what,
@@ -102,8 +101,8 @@ class ExpressionParser {
   /// Each way of `a` with each of `b`.
   static Ways pairs(const Ways& a, const Ways& b) {
     Ways all;
-    for (const Expression::Way& first : a)
-      for (const Expression::Way& second : b) {
+    for (const Way& first : a)
+      for (const Way& second : b) {
         all.push_back(first);
         all.back().insert(all.back().end(), second.begin(), second.end());
       }
@@ -117,12 +116,12 @@ class ExpressionParser {
       expect(")", "')'");
       return inner;
     }
-    Expression::Comparison c = comparison();
+    Comparison c = comparison();
     if (denied) c.accepted ^= kLess | kEqual | kGreater;
     return {{c}};
   }
 
-  Expression::Comparison comparison() {
+  Comparison comparison() {
     Term left = operand();
     const bool of_text = left.fact && !info_of(*left.fact).values.empty();
     const unsigned accepted = relation();
@@ -183,13 +182,14 @@ class ExpressionParser {
     if (name.empty())
       wrong("expected a fact, a number with a unit (s, min, h, d, %), log(...) or count(...)");
     if (name == "log" || name == "count") return call(name == "count");
-    if (const auto fact = find_fact(name)) {
-      e_.facts_.insert(*fact);
-      return {.fact = fact, .value = [fact](const Facts& facts, const RuleCount&) { return facts[*fact]; }};
+    std::vector<std::string> known;
+    for (const auto& [fact, called] : enum_names(Fact{})) {
+      known.emplace_back(called);
+      if (name != called) continue;
+      e_.facts_.insert(fact);
+      return {.fact = fact, .value = [f = fact](const Facts& facts, const RuleCount&) { return facts[f]; }};
     }
     at_ = begin;
-    std::vector<std::string> known;
-    for (const auto& fact : enum_names(Fact{})) known.emplace_back(fact.name);
     const std::string near = nearest_name(name, known);
     wrong(fmt::format("no fact is called '{}'{}", name,
                       near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
@@ -210,15 +210,13 @@ class ExpressionParser {
     }};
   }
 
-  static constexpr unsigned kLess = Expression::kLess, kEqual = Expression::kEqual,
-                            kGreater = Expression::kGreater;
   std::string_view text_;
   size_t at_ = 0;
   Expression e_;
 };
 
 Expression Expression::parse(std::string_view text) {
-  return ExpressionParser(text).parse();
+  return Parser(text).parse();
 }
 
 bool Expression::accepts(unsigned accepted, double left, double right) {

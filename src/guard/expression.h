@@ -37,7 +37,7 @@ class Expression {
   const std::vector<std::string>& counted() const { return counted_; }
 
  private:
-  friend class ExpressionParser;
+  class Parser;
   struct Term {
     std::optional<double> constant = {};
     std::optional<Fact> fact = {};

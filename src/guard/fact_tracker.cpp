@@ -58,8 +58,7 @@ void FactTracker::look_at_progress(const Observation& seen, Facts& facts) {
                                                 : FailureKind::none));
   facts.set(Fact::exit_code, seen.job == JobState::ended ? seen.exit_code : -1);
   facts.set(Fact::silence, seen.now - last_progress_);
-  if (!usual_.empty())
-    facts.set(Fact::silent_steps, (seen.now - last_progress_) / median({usual_.begin(), usual_.end()}));
+  if (usual_step_ > 0) facts.set(Fact::silent_steps, (seen.now - last_progress_) / usual_step_);
   facts.set(Fact::idle_restarts, idle_restarts_);
 }
 
@@ -69,12 +68,13 @@ void FactTracker::look_at_speed(const Observation& seen, Facts& facts) {
       seen.job == JobState::running && seen.first.step >= 0 && seen.first.step != of_start_.window_step;
   if (new_window_) of_start_.window_step = seen.first.step;
   if (trains && new_window_) {
-    throughput_ = usual_.size() < 5 ? 1 : median({usual_.begin(), usual_.end()}) / seen.first.step_seconds;
+    throughput_ = usual_.size() < 5 ? 1 : usual_step_ / seen.first.step_seconds;
     of_start_.slow_steps = throughput_ < 0.9 ? of_start_.slow_steps + 1 : 0;
     if (throughput_ < 0.5) dipped_ = true;
     if (dipped_ && throughput_ >= 0.9) dipped_ = false, dips_.push_back(seen.now);
     if (throughput_ >= 0.9 || usual_.size() < 5) usual_.push_back(seen.first.step_seconds);
     if (usual_.size() > kUsual) usual_.pop_front();
+    usual_step_ = median({usual_.begin(), usual_.end()});
   }
   while (!dips_.empty() && dips_.front() < seen.now - kDipsFor) dips_.pop_front();
   if (new_window_) of_start_.spike_steps = seen.first.spike ? of_start_.spike_steps + 1 : 0;
@@ -94,10 +94,6 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
     if (!sign) return;
     s.suspects[node].insert(fact);
     if (rank >= 0) s.ranks.insert(fmt::format("rank {} on {}", rank, node));
-  };
-  const auto suspects_by = [&](Fact fact) {
-    return static_cast<double>(std::count_if(s.suspects.begin(), s.suspects.end(),
-                                             [&](const auto& node) { return node.second.contains(fact); }));
   };
   for (const Suspect& who : seen.minority) suspect(true, who.node, Fact::mismatches, who.rank);
   const auto is_silent = [](const NodeReport& n) { return !(n.age <= kLostAfter); };
@@ -144,11 +140,11 @@ void FactTracker::look_at_nodes(const Observation& seen, Situation& s) {
   if (seen.failure)
     suspect(!seen.failure->node.empty(), seen.failure->node, Fact::failure, seen.failure->rank);
   facts.set(Fact::slow_windows, of_start_.slow_windows);
-  facts.set(Fact::throttled, suspects_by(Fact::throttled));
+  for (const Fact fact : {Fact::throttled, Fact::lost_nodes, Fact::empty_nodes})
+    facts.set(fact, std::count_if(s.suspects.begin(), s.suspects.end(),
+                                  [&](const auto& node) { return node.second.contains(fact); }));
   facts.set(Fact::memory_errors, memory);
   facts.set(Fact::link_errors, links);
-  facts.set(Fact::lost_nodes, suspects_by(Fact::lost_nodes));
-  facts.set(Fact::empty_nodes, suspects_by(Fact::empty_nodes));
   facts.set(Fact::mismatches, seen.minority.size());
   facts.set(Fact::copies, seen.copies);
   facts.set(Fact::nodes, s.suspects.size());

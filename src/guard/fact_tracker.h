@@ -47,6 +47,7 @@ class FactTracker {
   JobState job_ = JobState::absent;
   double last_progress_ = 0, throughput_ = 1;
   std::deque<double> usual_;  // seconds of a step, newest last
+  double usual_step_ = 0;     // their median; 0: unknown
   bool dipped_ = false;
   std::deque<double> dips_;  // when they ended
   double last_now_ = 0, last_wall_ = 0, jumped_ = -1e9, jump_ = 0;

@@ -28,12 +28,6 @@ bool matches(std::string_view line, std::string_view pattern) {
 
 }  // namespace
 
-std::optional<Fact> find_fact(std::string_view name) {
-  for (const auto& fact : enum_names(Fact{}))
-    if (name == fact.name) return fact.value;
-  return std::nullopt;
-}
-
 Facts::Facts() {
   for (size_t i = 0; i < kFacts; ++i) numbers_[i] = kFactTable[i].quiet;
 }
@@ -90,11 +84,10 @@ Facts Facts::parse(const std::string& text) {
         if (line.is_string()) facts.add_log(line.get<std::string>());
       continue;
     }
-    const std::optional<Fact> fact = find_fact(key);
-    if (!fact) fail("the facts of a journal entry name '{}', which is no fact", key);
-    if (info_of(*fact).values.empty() && value.is_number())
-      facts.set(*fact, value.get<double>());
-    else if (!value.is_string() || !facts.set_text(*fact, value.get<std::string>()))
+    const auto fact = enum_from<Fact>(key, "fact");
+    if (info_of(fact).values.empty() && value.is_number())
+      facts.set(fact, value.get<double>());
+    else if (!value.is_string() || !facts.set_text(fact, value.get<std::string>()))
       fail("the fact '{}' of a journal entry has a value that it cannot have", key);
   }
   return facts;

@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstdint>
 #include <iterator>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -78,7 +77,6 @@ constexpr auto enum_names(Fact) {
   for (size_t i = 0; i < kFacts; ++i) names[i] = {static_cast<Fact>(i), kFactTable[i].name};
   return names;
 }
-std::optional<Fact> find_fact(std::string_view name);
 
 /// The value of every fact. Texts are positions in FactInfo::values.
 class Facts {

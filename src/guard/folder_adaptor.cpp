@@ -24,60 +24,24 @@ std::string guard_folder(const std::string& run_folder) {
   return folder;
 }
 
-FolderAdaptor::FolderAdaptor(const std::string& run_folder, Words command, std::string signal,
-                             double begin_seconds)
-    : run_(run_folder),
-      folder_(guard_folder(run_)),
-      reader_(run_),
-      command_(std::move(command)),
-      signal_(std::move(signal)),
-      offset_(begin_seconds - monotonic_seconds()) {}
+FolderAdaptor::FolderAdaptor(std::string run_folder)
+    : run_(std::move(run_folder)), folder_(guard_folder(run_)) {}
 
 FolderAdaptor::Job FolderAdaptor::job() const {
   const nlohmann::json j = read_object(path("job.json"));
-  return {whole(j, "number", 0), text_in(j, "id"), static_cast<int>(whole(j, "pid", 0))};
+  return {whole(j, "number", 0), text_in(j, "id")};
+}
+
+void FolderAdaptor::record(const Job& job) {
+  write_file_atomically(real_file_system(), path("job.json"),
+                        fmt::format("{{\"number\": {}, \"id\": \"{}\"}}\n", job.number, job.id));
 }
 
 bool FolderAdaptor::has(const std::string& name) const {
   return real_file_system().exists(path(name));
 }
 
-const Observation& FolderAdaptor::observe() {
-  seen_.now = monotonic_seconds() + offset_;
-  seen_.wall = wall_seconds();
-  const Job now = job();
-  if (now.number == 0) {
-    seen_.job = JobState::absent;
-    seen_.start = 0;
-    reader_.read_checkpoints(seen_);
-    return seen_;
-  }
-  look_at(now);
-  reader_.read(seen_, now.number, path(fmt::format("job-{}.log", now.number)));
-  seen_.job = judge(now);
-  seen_.start = seen_.job == JobState::absent ? now.number - 1 : now.number;
-  if (seen_.job == JobState::ended) look_at_end(now.number);
-  return seen_;
-}
-
-void FolderAdaptor::look_at_end(int64_t number) {
-  const nlohmann::json end = read_object(path(fmt::format("end-{}.json", number)));
-  seen_.exit_code = static_cast<int>(whole(end, "code", -1));
-  if ((seen_.exit_code < 0 || seen_.exit_code > 130) && !seen_.failure)
-    seen_.failure = FailureReport{.kind = FailureKind::lost, .message = "the job was killed"};
-  if (seen_.exit_code == 130) seen_.failure = FailureReport{.kind = FailureKind::signal};
-  if (seen_.exit_code == 2) seen_.failure = FailureReport{.kind = FailureKind::config};
-}
-
-void FolderAdaptor::start(const StartRequest& request) {
-  if (job().number >= request.number) return;  // begun by a guard that was killed
-  if (request.fewer)
-    fail("a start on fewer nodes was asked for: change the job's command or options, then answer restart");
-  begin(request);
-}
-
-std::string FolderAdaptor::write_script(const StartRequest& request) {
-  Words words = command_;
+std::string FolderAdaptor::write_script(const StartRequest& request, Words words, const std::string& signal) {
   if (request.from_step >= 0) words.insert(words.end(), {"--from", std::to_string(request.from_step)});
   if (request.skip_batches > 0)
     words.insert(words.end(), {"--skip-batches", std::to_string(request.skip_batches)});
@@ -100,7 +64,7 @@ std::string FolderAdaptor::write_script(const StartRequest& request) {
                   "echo \"{{\\\"code\\\": $code}}\" >{5}.tmp && mv {5}.tmp {5}\n"
                   "exit $code\n",
                   request.number, shell_word(path("begun-" + n)), shell_word(path("job-" + n + ".log")),
-                  command, signal_, shell_word(path("end-" + n + ".json"))));
+                  command, signal, shell_word(path(end_of(request.number)))));
   return script;
 }
 

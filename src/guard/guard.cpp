@@ -30,9 +30,8 @@ Guard::Guard(GuardOptions options, Adaptor& adaptor, Store& store)
 }
 
 void Guard::go_on(const std::vector<Entry>& entries) {
-  const std::optional<Books> kept = store_.books();
   now_ = adaptor_.observe().now;
-  books_ = kept ? *kept : Books(ms());
+  books_ = store_.books().value_or(Books(ms()));
   int64_t highest = -1, idle = 0;
   bool decided = false;
   for (const Entry& e : entries) {

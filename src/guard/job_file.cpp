@@ -52,6 +52,7 @@ std::vector<std::string> defects(const JobFile& job) {
   need("burn_in", job.burn_in);
   if (job.cluster.empty()) {
     need("command", job.command);  // a cluster's nodes may have what this machine has not
+    need("command", {"setsid"}), need("command", {"flock"});
     return found;
   }
   const auto t = load_config<CommandTemplates>(job.cluster);

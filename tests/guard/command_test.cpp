@@ -1,5 +1,6 @@
 // A cluster that is spoken to by commands: jobs start once, answers that hang, lie or make no sense are told
 // once and never acted upon, nodes are tested and left out, and a run that is pre-empted ends with its bits.
+// The commands of this machine end a job with all of its processes, and start none beside what lives.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -321,6 +322,66 @@ TEST(Expand, FillsWordsAndLeavesOutEmptyOnes) {
                    {{"excluded", ""}, {"script", "a b"}}, {"-N", "2"}),
             (Words{"sbatch", "-N", "2", "a b", "{else}"}));
   EXPECT_EQ(expand({"--exclude={excluded}"}, {{"excluded", "n1,n2"}}, {}), Words{"--exclude=n1,n2"});
+}
+
+TEST_F(Cluster, AJobOfThisMachineLivesAsLongAsAnyOfItsProcesses) {
+  CommandAdaptor a(in("run"), {"sh", "-c", "sleep 100 & echo $! >" + in("child") + "; exit 7"},
+                   this_machine({"true"}), {}, 0);
+  a.start({.number = 1});
+  ASSERT_TRUE(looks(a, [&](const Observation&) { return fs::exists(in("run/guard/end-1.json")); }));
+  const double begin = monotonic_seconds();
+  EXPECT_FALSE(
+      looks(a, [&](const Observation& o) { return ended(o) || monotonic_seconds() > begin + 1.5; }) &&
+      ended(a.observe()));
+  try {
+    a.start({.number = 2});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("an earlier start still runs"), std::string::npos) << e.what();
+  }
+  EXPECT_FALSE(fs::exists(in("run/guard/begun-2")));
+  a.stop(true);
+  ASSERT_TRUE(looks(a, ended));
+  EXPECT_EQ(a.observe().exit_code, 7);
+  const std::string stat = fmt::format("/proc/{}/stat", std::stoi(read("child")));
+  EXPECT_TRUE(!fs::exists(stat) || read_text(stat).find(") Z ") != std::string::npos) << "its child lives";
+  a.start({.number = 2});
+  ASSERT_TRUE(looks(a, [](const Observation& o) { return o.start == 2 && !ended(o); }));
+  a.stop(true);
+  EXPECT_TRUE(looks(a, ended));
+  EXPECT_EQ(alerts(), 0) << read("run/guard/alerts.jsonl");
+}
+
+TEST_F(Cluster, AJobOfThisMachineIsFoundByItsNameAndNeverStartedTwice) {
+  const auto adaptor = [&] {
+    return std::make_unique<CommandAdaptor>(
+        in("run"),
+        Words{"sh", "-c",
+              "cat; echo ran >>" + in("ran") + "; until [ -f " + in("go") + " ]; do sleep 0.05; done"},
+        this_machine({"true"}), Words{}, 0);
+  };
+  adaptor()->start({.number = 1});
+  fs::remove(in("run/guard/job.json"));  // as where the guard was killed before it heard the id
+  const auto next = adaptor();
+  next->start({.number = 1});
+  flag("go");
+  ASSERT_TRUE(looks(*next, ended));
+  EXPECT_EQ(next->observe().exit_code, 0);
+  EXPECT_EQ(read("ran"), "ran\n");
+}
+
+TEST_F(Cluster, AMachineThatIsLeftOutIsUsedWhereAPersonSaysSo) {
+  CommandAdaptor a(in("run"), {"true"}, this_machine({"true"}), {}, 0);
+  const StartRequest request{.number = 1, .excluded = {"n1"}};
+  try {
+    a.start(request);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("'n1' failed its test or was lost"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(a.observe().job, JobState::absent);
+  a.start(request);
+  EXPECT_TRUE(looks(a, ended));
 }
 
 TEST_F(Cluster, APreemptedRunIsStartedAgainAndEndsWithItsBits) {
