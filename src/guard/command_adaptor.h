@@ -1,8 +1,8 @@
-// A job of this machine, a batch system or a cloud, by command templates. The guard trusts no answer: a command
-// that hangs is killed at its limit, one that fails or says a word that the templates do not have has not
-// answered, and a job that is said to have ended while its ranks still write has not. Each is told once until
-// it answers again. A start leaves its intention behind before its command runs, so that a guard which was
-// killed meanwhile looks for the job by its name.
+// A job of this machine, a batch system or a cloud, by command templates. The guard trusts no answer: a
+// command that hangs is killed at its limit, one that fails or says a word that the templates do not have has
+// not answered, and a job that is said to have ended while its ranks still write has not. Each is told once
+// until it answers again. A start leaves its intention behind before its command runs, so that a guard which
+// was killed meanwhile looks for the job by its name.
 #pragma once
 #include <map>
 #include <memory>

@@ -1,5 +1,5 @@
-// What an adaptor of a real job does with files alone: the guard's folder in the run's, where evidence, alerts,
-// questions and answers are; and the script that runs one start of the job and records how it ended.
+// What an adaptor of a real job does with files alone: the guard's folder in the run's, where evidence,
+// alerts, questions and answers are; and the script that runs one start of the job and records how it ended.
 #pragma once
 #include <optional>
 #include <string>
