@@ -77,8 +77,8 @@ CommandTemplates this_machine(Words burn_in) {
                           cat "$1")sh"),
       .find = shell(R"sh([ ! -e "$1" ] || cat "$1")sh"),
       .state = shell(R"sh(flock --shared --nonblock "$0" echo ended || echo running)sh"),
-      // Where the lock is free, the leader's number may be another process's. A leader that has ended may have
-      // left processes, which are asked then.
+      // Where the lock is free, the leader's number may be another process's. A leader that has ended may
+      // have left processes, which are asked then.
       .stop = shell(R"sh(flock --shared --nonblock "$0" true || kill -TERM "$(cat "$1")" ||
                          kill -TERM -"$(cat "$1")")sh"),
       .kill = shell(R"sh(flock --shared --nonblock "$0" true || kill -KILL -"$(cat "$1")")sh"),
