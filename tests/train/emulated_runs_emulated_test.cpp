@@ -95,6 +95,20 @@ class EmulatedRuns : public ::testing::Test {
     EXPECT_EQ(trainer.run().finished, steps == 0);
   }
 
+  /// A run that begins on one and ends on the other, with activations of ops and of whole segments
+  /// recomputed, ends with the checkpoint in the folder "cpu".
+  void expect_moves(std::vector<std::string> options) {
+    const auto begin_and_end = [&](const std::string& name, DeviceKind first, DeviceKind second) {
+      run(first, name, 9, options);
+      run(second, name, 0, options);
+      EXPECT_EQ(difference(folder_ / "cpu", folder_ / name), "");
+    };
+    options.emplace_back("--memory.recompute=[\"activation\", \"add_norm\"]");
+    begin_and_end("cpu-then-emulated", DeviceKind::cpu, DeviceKind::sim);
+    options.back() = "--memory.recompute=[\"attention/\"]";
+    begin_and_end("emulated-then-cpu", DeviceKind::sim, DeviceKind::cpu);
+  }
+
   TempDir folder_;
   const Quiet quiet_;
 };
@@ -130,13 +144,7 @@ TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
                              "qk_factors",
                              "qk_scale"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;  // at least once a step
-
-  run(DeviceKind::cpu, "cpu-then-emulated", 9, clip);
-  run(DeviceKind::sim, "cpu-then-emulated", 0, clip);
-  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "cpu-then-emulated"), "");
-  run(DeviceKind::sim, "emulated-then-cpu", 9, clip);
-  run(DeviceKind::cpu, "emulated-then-cpu", 0, clip);
-  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated-then-cpu"), "");
+  expect_moves(clip);
 }
 
 TEST_F(EmulatedRuns, OfAMixtureEndWithTheCheckpointOfTheCpu) {
@@ -150,6 +158,7 @@ TEST_F(EmulatedRuns, OfAMixtureEndWithTheCheckpointOfTheCpu) {
   for (const char* kernel : {"route_forward", "route_backward", "row_map_place", "gather", "grouped_rows",
                              "grouped_depth", "sum_squares", "adamw", "apply", "balance"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;
+  expect_moves(mixture);
 }
 
 TEST_F(EmulatedRuns, OfAZayaModelEndWithTheCheckpointOfTheCpu) {
@@ -171,6 +180,7 @@ TEST_F(EmulatedRuns, OfAZayaModelEndWithTheCheckpointOfTheCpu) {
                              "cca_depthwise_backward", "attention_forward", "route_forward", "grouped_rows",
                              "sum_squares", "adamw"})
     EXPECT_GE(launches.of(kernel), 20) << kernel;
+  expect_moves(zaya);
 }
 
 TEST_F(EmulatedRuns, OfLatentAttentionEndWithTheCheckpointOfTheCpu) {
