@@ -133,10 +133,6 @@ void set_kernels(const std::string& name) {
   set_kernel_policy(enum_from<KernelPolicy>(name, "kernel policy"));
 }
 
-bool unproven_kernels_run() {
-  return unproven_run;
-}
-
 const char* refuse_unproven(std::string_view kernel) {
   if (unproven_run) return nullptr;
   if (kernel.ends_with("_mma") && !library_that_multiplies().empty())

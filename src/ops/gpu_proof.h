@@ -46,7 +46,6 @@ bool is_proven(std::span<const KernelProof> proofs, std::string_view device_kind
 /// any, and kernels of a GPU run that have not proven themselves, for tests. Of the process. Error for
 /// another.
 void set_kernels(const std::string& name);
-bool unproven_kernels_run();
 
 /// Why the kernel is off on the process's CUDA device; nullptr: it has proven itself, or need not.
 const char* refuse_unproven(std::string_view kernel);
