@@ -136,7 +136,9 @@ int32_t BpeModel::whole_piece(std::string_view piece, uint64_t hash) const {
   return -1;
 }
 
-void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+/// Flattened: in a file this large gcc calls push_back() once a token otherwise, a twentieth of encoding.
+[[gnu::flatten]] void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
+                                       std::vector<int32_t>& ids) const {
   if (piece.size() > ShortPiece::kMaxBytes) return encode_anew(piece, scratch, ids);
   const ShortPiece key(piece);
   BpeScratch::Short& known = scratch.shorts_[key.hash() % BpeScratch::kShorts];
@@ -156,7 +158,8 @@ void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<i
             std::end(known.ids), -1);
 }
 
-void BpeModel::encode_anew(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids) const {
+[[gnu::noinline]] void BpeModel::encode_anew(std::string_view piece, BpeScratch& scratch,
+                                             std::vector<int32_t>& ids) const {
   const uint64_t hash = piece_hash(piece);
   if (const int32_t id = whole_piece(piece, hash); id >= 0) {
     ids.push_back(id);

@@ -50,26 +50,23 @@ void PreTokenizer::for_each_range(const Stage& stage, std::string_view text, Reg
 
 void PreTokenizer::start(std::string_view text, RegexScratch& scratch, Sink sink, void* context) const {
   const std::string known = with_known_characters(text);
-  run(0, text, known.empty() ? text : known, scratch, sink, context);
+  run(0, {text, known.empty() ? text : known, scratch, sink, context}, 0, text.size());
 }
 
-void PreTokenizer::run(size_t index, std::string_view text, std::string_view known, RegexScratch& scratch,
-                       Sink sink, void* context) const {
-  if (text.empty()) return;
-  if (index == stages_.size()) return sink(context, text);
+void PreTokenizer::run(size_t index, const Job& job, size_t begin, size_t end) const {
+  if (begin == end) return;
+  if (index == stages_.size()) return job.sink(job.context, job.text.substr(begin, end - begin));
   const Stage& stage = stages_[index];
-  const auto emit = [&](size_t begin, size_t end) {
-    run(index + 1, text.substr(begin, end - begin), known.substr(begin, end - begin), scratch, sink, context);
-  };
-  const std::string_view seen = stage.spells ? text : known;
+  const auto emit = [&](size_t first, size_t last) { run(index + 1, job, begin + first, begin + last); };
+  const std::string_view seen = (stage.spells ? job.text : job.known).substr(begin, end - begin);
   if (stage.behavior == SplitBehavior::isolated) {
-    for_each_range(stage, seen, scratch, [&](size_t begin, size_t end, bool) { emit(begin, end); });
+    for_each_range(stage, seen, job.scratch, [&](size_t first, size_t last, bool) { emit(first, last); });
     return;
   }
   // The other behaviors join neighbours: collect, join, pass on.
   std::vector<Range> joined;
   bool previous = false;  // was the range before a match?
-  for_each_range(stage, seen, scratch, [&](size_t begin, size_t end, bool matched) {
+  for_each_range(stage, seen, job.scratch, [&](size_t first, size_t last, bool matched) {
     const bool is_match = matched != stage.invert;
     bool join = false;
     switch (stage.behavior) {
@@ -86,9 +83,9 @@ void PreTokenizer::run(size_t index, std::string_view text, std::string_view kno
         break;
     }
     if (join && !joined.empty()) {
-      joined.back().end = end;
+      joined.back().end = last;
     } else {
-      joined.push_back({begin, end, is_match});
+      joined.push_back({first, last, is_match});
     }
     previous = is_match;
   });

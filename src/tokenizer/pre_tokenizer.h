@@ -35,10 +35,17 @@ class PreTokenizer {
     size_t begin, end;
     bool is_match;
   };
+  /// A text to split.
+  struct Job {
+    std::string_view text;
+    std::string_view known;  ///< with the characters that the pattern engine knows (newer_characters.h)
+    RegexScratch& scratch;
+    Sink sink;
+    void* context;
+  };
   void start(std::string_view text, RegexScratch& scratch, Sink sink, void* context) const;
-  /// `known`: the text with the characters that the pattern engine knows (newer_characters.h).
-  void run(size_t stage, std::string_view text, std::string_view known, RegexScratch& scratch, Sink sink,
-           void* context) const;
+  /// Splits bytes [begin, end) by the stages from `stage` on.
+  void run(size_t stage, const Job& job, size_t begin, size_t end) const;
   template <class Body>
   static void for_each_range(const Stage& stage, std::string_view text, RegexScratch& scratch, Body&& body);
 
