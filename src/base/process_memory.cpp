@@ -24,6 +24,13 @@ int64_t peak_resident_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+bool restart_peak_resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/clear_refs", "w");
+  if (file == nullptr) return false;
+  const bool written = std::fputs("5", file) >= 0;  // proc(5): resets the peak to what is resident
+  return std::fclose(file) == 0 && written;
+}
+
 void return_unused_memory() {
 #ifdef __GLIBC__
   ::malloc_trim(0);

@@ -81,7 +81,7 @@ void add_memory(const std::vector<RankFacts>& ranks, std::vector<Prediction>& ou
 }  // namespace
 
 void RunAccuracy::prepared() {
-  prepared_peak_ = peak_resident_bytes();
+  prepared_peak_ = restart_peak_resident_bytes() ? 0 : peak_resident_bytes();
 }
 
 void RunAccuracy::count_step(size_t phase, double seconds) {

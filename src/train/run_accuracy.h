@@ -23,8 +23,8 @@ struct StepForecast {
 /// Not thread-safe.
 class RunAccuracy {
  public:
-  /// Call once data are prepared and before the model is built: a process that never needs more than until
-  /// then says nothing of the model's memory.
+  /// Call once data are prepared and the machine is measured: the memory that these took is not the run's.
+  /// Where the system cannot restart its count, a process that never needs more than until then says nothing.
   void prepared();
   /// By phase of the recipe.
   void expect(std::vector<StepForecast> steps) { expected_ = std::move(steps); }

@@ -52,11 +52,11 @@ Trainer::Trainer(FileSystem& fs, const Recipe& given, const StartOptions& start,
   ranks_.world().set_flight_folder(recipe.run.folder);
   data_.emplace(prepare_data(fs_, recipe, start.data));
   require_same_data(ranks_.groups().world(), *data_);
-  accuracy_.prepared();
   const Recipe complete = with_vocabulary(recipe, *data_);
   check_layout(complete);
   engine_ = std::make_unique<TrainEngine>(complete, ranks_);
   plan_ = preflight(*engine_, &*data_, process_bytes);
+  accuracy_.prepared();
   require_fit(plan_);
   engine_->set_memory_policy(plan_.recompute, plan_.offload, recipe.run.folder);
   prompts_ = sample_prompts(engine_->recipe(), *data_);
