@@ -225,9 +225,10 @@ Unfinished::~Unfinished() {
   }
 }
 
-void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content) {
+void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content,
+                           std::string_view writer) {
   check_target(path, true);
-  const std::string temporary = path + ".tmp";
+  const std::string temporary = fmt::format("{}{}.tmp", path, writer);
   Unfinished unfinished(fs, temporary);
   const auto file = fs.create(temporary);
   file->append(content.data(), content.size());

@@ -88,7 +88,9 @@ class Unfinished {
 };
 
 /// Writes `content` so that `path` is always either the old or the new file: it writes and syncs a file of a
-/// temporary name, renames it, and syncs the folder.
-void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content);
+/// temporary name, renames it, and syncs the folder. Processes that may write it at the same time each need a
+/// `writer` of their own in that name: then the last one's stays, whole.
+void write_file_atomically(FileSystem& fs, const std::string& path, std::string_view content,
+                           std::string_view writer = "");
 
 }  // namespace ingot

@@ -74,7 +74,7 @@ void record_failure(FileSystem& fs, const std::string& folder, int rank, int64_t
     report.node = who.node;
     report.rank = who.rank;
     report.step = step;
-    write_file_atomically(fs, path, report.json(guard_start()));
+    write_file_atomically(fs, path, report.json(guard_start()), fmt::format(".rank-{}", rank));
   } catch (const std::exception& e) {
     log::warn("failure.json was not written: {}", e.what());
   }

@@ -116,6 +116,21 @@ TEST(Files, AtomicWriteReplaces) {
   EXPECT_EQ(fs.list(dir.path()), std::vector<std::string>{"a"});
 }
 
+TEST(Files, WritersOfTheirOwnNamesDoNotDisturbEachOther) {
+  const test::TempDir dir;
+  FileSystem& fs = real_file_system();
+  const std::vector<std::string> texts = {std::string(100000, 'a'), std::string(100000, 'b')};
+  std::vector<std::thread> writers;
+  for (size_t w = 0; w < texts.size(); ++w)
+    writers.emplace_back([&, w] {
+      for (int i = 0; i < 20; ++i) write_file_atomically(fs, dir / "a", texts[w], fmt::format(".{}", w));
+    });
+  for (std::thread& writer : writers) writer.join();
+  const std::string text = fs.read(dir / "a");
+  EXPECT_TRUE(text == texts[0] || text == texts[1]);
+  EXPECT_EQ(fs.list(dir.path()).size(), 1u) << "nothing temporary stays";
+}
+
 TEST(Files, ErrorsNameThePath) {
   try {
     real_file_system().read("/nowhere/at/all");
