@@ -47,6 +47,8 @@ void add_bench_ops(CLI::App& bench, int& code) {
       ->capture_default_str()
       ->check(in(positive(1e6)));
   c->add_flag("--reference", o->bench.reference, "also time the reference kernels (slow)");
+  c->add_flag("--cold", o->bench.cold, "empty the caches before each call; a trial is one call")
+      ->excludes("--seconds");
   add_json_option(*c, o->json);
   c->allow_extras();
   c->callback([o, c, &code] {

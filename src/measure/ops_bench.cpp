@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/clock.h"
@@ -34,7 +35,9 @@ void execute(const Kernel& kernel, Direction direction, const OpCall& call) {
 /// is unused.
 class Repeater final : public TapeObserver {
  public:
-  Repeater(OpsBenchReport& report, const OpsBenchOptions& options) : report_(report), options_(options) {}
+  /// `memory`: empties the caches before each call; nullptr: they stay.
+  Repeater(OpsBenchReport& report, const OpsBenchOptions& options, ReadRate* memory)
+      : report_(report), options_(options), memory_(memory) {}
   void tensor(const std::string&, const Tensor&) override {}
   bool wants_tensors() const override { return false; }
 
@@ -73,8 +76,10 @@ class Repeater final : public TapeObserver {
     const Kernel& kernel = select_kernel(run.op, run.call);
     PeakTimer timer(peaks);
     std::vector<PeakTrial> trials;
+    const auto work = [&] { execute(kernel, run.direction, run.call); };
     for (int trial = 0; trial < options_.trials; ++trial)
-      trials.push_back(timer(options_.seconds, [&] { execute(kernel, run.direction, run.call); }));
+      trials.push_back(memory_ != nullptr ? timer.once([&] { memory_->sweep(); }, work)
+                                          : timer(options_.seconds, work));
     row.seconds = spread_over(trials, &PeakTrial::seconds);
     row.share = spread_over(trials, [&](const PeakTrial& t) {
       return std::max(row.flops / (1e9 * t.peak_gflops), row.bytes / (1e9 * report_.read_gbs)) / t.seconds;
@@ -87,6 +92,7 @@ class Repeater final : public TapeObserver {
 
   OpsBenchReport& report_;
   const OpsBenchOptions& options_;
+  ReadRate* memory_;
   std::map<std::string, size_t> known_;
   std::set<std::string> seen_;
 };
@@ -95,6 +101,15 @@ class Repeater final : public TapeObserver {
 
 double OpsBenchReport::roofline_seconds(const OpRow& r) const {
   return std::max(r.flops / (1e9 * peak_gflops), r.bytes / (1e9 * read_gbs));
+}
+
+double OpsBenchReport::attention_crossing() const {
+  const OpRow* most = nullptr;
+  for (const OpRow& r : rows)
+    if (r.op == "attention" && r.pass == OpPass::forward && (most == nullptr || r.flops > most->flops))
+      most = &r;
+  if (most == nullptr || most->flops <= 0) return 0;
+  return static_cast<double>(length) * (most->bytes / (1e9 * read_gbs)) / (most->flops / (1e9 * peak_gflops));
 }
 
 OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
@@ -109,12 +124,15 @@ OpsBenchReport bench_ops(const Recipe& recipe, const OpsBenchOptions& o) {
   OpsBenchReport r;
   r.of = recipe.model.preset, r.precision = name_of(recipe.run.precision), r.isa = isa_name(active_isa());
   r.threads = num_threads();
-  r.batch = phase.micro(), r.length = phase.sequence;
+  r.batch = phase.micro(), r.length = phase.sequence, r.cold = o.cold;
   const std::unique_ptr<TrainEngine> engine = engine_at_start(recipe);
-  Repeater repeater(r, o);
+  std::optional<ReadRate> memory;
+  if (o.cold || o.read_gbs <= 0) memory.emplace(r.threads);
+  r.read_gbs = o.read_gbs > 0 ? o.read_gbs : 1e-9 * (*memory)();
+  if (!o.cold) memory.reset();
+  Repeater repeater(r, o, memory ? &*memory : nullptr);
   StepOptions options = engine->options(0, r.batch);
   options.observer = &repeater;
-  r.read_gbs = o.read_gbs > 0 ? o.read_gbs : 1e-9 * ReadRate(r.threads)();
   engine->forward_backward(random_batch(r.batch, r.length, recipe.model.vocab, 0), options);
   r.peak_gflops = repeater.peaks.empty() ? fma_peak_gflops() : spread_of(repeater.peaks).median;
   for (const Op* op : all_ops())
@@ -159,12 +177,18 @@ std::string to_text(const OpsBenchReport& r) {
     if (s.reference > 0 && s.reference < 3 * s.seconds) slow += " " + name;
   }
   for (const std::string& name : r.absent) absent += " " + name;
+  const double tokens = r.attention_crossing();
+  const std::string crossing =
+      tokens > 0
+          ? fmt::format("attention is limited by bytes below {:.0f} tokens of a sequence, by FLOPs above\n",
+                        tokens)
+          : "";
   return fmt::format(
              "{}, {}: {} x {} tokens, {}, {} kernels; roofline: FLOPs at P = {:.0f} GFLOP/s of fp32, "
-             "bytes at B = {:.1f} GB/s\n",
+             "bytes at B = {:.1f} GB/s{}\n",
              r.of, r.precision, r.batch, r.length, count_of(r.threads, "thread"), r.isa, r.peak_gflops,
-             r.read_gbs) +
-         text_of({executions, totals}) +
+             r.read_gbs, r.cold ? "; one call a trial, caches empty" : "") +
+         text_of({executions, totals}) + crossing +
          (slow.empty() ? "" : "less than 3 times as fast as the reference:" + slow + "\n") +
          (absent.empty() ? "" : "not in this step:" + absent + "\n");
 }
@@ -194,6 +218,8 @@ std::string to_json(const OpsBenchReport& r) {
                  {"length", r.length},
                  {"peak_gflops", r.peak_gflops},
                  {"read_gigabytes_per_second", r.read_gbs},
+                 {"cold", r.cold},
+                 {"attention_crossing_tokens", r.attention_crossing()},
                  {"rows", std::move(rows)},
                  {"absent", r.absent}};
   return all.dump(1) + "\n";

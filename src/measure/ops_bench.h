@@ -13,6 +13,7 @@ struct OpsBenchOptions {
   int trials = 5;
   double seconds = 0.01;   ///< per trial, at least
   bool reference = false;  ///< also time the reference kernel, once
+  bool cold = false;       ///< a trial is one call, before which caches are emptied of its tensors
   double read_gbs = 0;     ///< B where it is known; 0: measured
 };
 
@@ -35,8 +36,12 @@ struct OpsBenchReport {
   double peak_gflops = 0, read_gbs = 0;  ///< medians: P, and B of reading memory
   std::vector<OpRow> rows;               ///< in the order of first execution
   std::vector<std::string> absent;       ///< ops that the step does not use
+  bool cold = false;
   /// Roofline time of a call: the longer of FLOPs / P and bytes / B.
   double roofline_seconds(const OpRow& row) const;
+  /// Tokens of a sequence from which on attention's forward pass is limited by P: its FLOPs grow with their
+  /// square, its bytes with their number. 0: the step has no attention.
+  double attention_crossing() const;
 };
 
 /// Runs passes of the recipe's first phase (one micro-batch of random tokens), without an update.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/spread.h"
 #include "device/machine/peak.h"
 
@@ -21,13 +22,24 @@ class PeakTimer {
 
   /// Calls `work` for `seconds` or longer. Not while other kernels run.
   PeakTrial operator()(double seconds, const std::function<void()>& work) {
-    PeakTrial t{mean_call_seconds(seconds, work), before_};
+    return trial_of(mean_call_seconds(seconds, work));
+  }
+  /// One call, right after `prepare`, whose time does not count.
+  PeakTrial once(const std::function<void()>& prepare, const std::function<void()>& work) {
+    prepare();
+    const double begin = monotonic_seconds();
+    work();
+    return trial_of(monotonic_seconds() - begin);
+  }
+
+ private:
+  PeakTrial trial_of(double seconds) {
+    PeakTrial t{seconds, before_};
     peaks_.push_back(before_ = fma_peak_gflops());
     t.peak_gflops = (t.peak_gflops + before_) / 2;
     return t;
   }
 
- private:
   std::vector<double>& peaks_;  ///< gets every measurement after a trial, GFLOP/s
   double before_;
 };

@@ -11,6 +11,8 @@ class ReadRate {
   explicit ReadRate(int threads);
   /// Bytes per second, of about 0.1 s. Starts its own threads; not while kernels run.
   double operator()() { return bench_.rate(MemoryPass::read, threads_, bytes_, kSeconds); }
+  /// Reads the working set: caches then hold nothing older. Like the measurement.
+  void sweep() { bench_.rate(MemoryPass::read, threads_, bytes_, 0); }
 
  private:
   static constexpr double kSeconds = 0.1;

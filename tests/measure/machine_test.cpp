@@ -129,7 +129,7 @@ TEST(BenchMachine, MeasuresEveryPartAndWritesJsonAndPlots) {
   ASSERT_EQ(all["arithmetic"].size(), 2u);
   for (const auto& row : all["arithmetic"])
     expect_spread(row["fma_gflops"]), expect_spread(row["dot_gflops"]);
-  ASSERT_EQ(all["memory"].size(), 2u * 2 * 4) << "threads, 16 and 64 KiB, passes";
+  ASSERT_EQ(all["memory"].size(), 2u * 2 * std::size(kEveryMemoryPass)) << "threads, 16 and 64 KiB, passes";
   for (const auto& row : all["memory"]) expect_spread(row["bytes_per_second"]);
   EXPECT_EQ(all["storage"]["file_bytes"], 1 << 20);
   EXPECT_TRUE(all["storage"]["direct"].is_boolean());

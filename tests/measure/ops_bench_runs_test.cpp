@@ -47,6 +47,18 @@ TEST(OpsBench, LightIsTheLongerOfFlopsAndBytes) {
   EXPECT_DOUBLE_EQ(r.roofline_seconds(row), 3);
 }
 
+TEST(OpsBench, AttentionCrossesWhereFlopsTakeAsLongAsBytes) {
+  OpsBenchReport r;
+  r.peak_gflops = 100, r.read_gbs = 10, r.length = 400;
+  EXPECT_EQ(r.attention_crossing(), 0) << "no attention";
+  OpRow row;
+  row.op = "attention", row.flops = 80e9, row.bytes = 2e9;  // .8 s and .2 s
+  r.rows = {row};
+  EXPECT_DOUBLE_EQ(r.attention_crossing(), 100);
+  r.rows[0].pass = OpPass::input_gradient;
+  EXPECT_EQ(r.attention_crossing(), 0) << "forward alone counts";
+}
+
 test::ProcessResult bench(std::vector<std::string> arguments) {
   std::vector<std::string> command{INGOT_BINARY,  "bench",      "ops",        "zaya-tiny",     "--batch=2",
                                    "--length=16", "--vocab=64", "--trials=1", "--seconds=1e-6"};
@@ -70,6 +82,20 @@ TEST(BenchOps, PrintsSharesAndWritesJson) {
     EXPECT_GT(row["reference_seconds"], 0);
     EXPECT_GT(row["share_of_light"]["median"], 0);
   }
+}
+
+TEST(BenchOps, ColdCallsReadMemory) {
+  const test::TempDir folder;
+  const auto r = test::run_process({INGOT_BINARY, "bench", "ops", "zaya-tiny", "--batch=2", "--length=16",
+                                    "--vocab=64", "--trials=2", "--cold", "--op=attention,add_norm",
+                                    "--json=" + (folder / "ops.json")});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  for (const char* text : {"caches empty", "attention is limited by bytes below"})
+    EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
+  const json all = json::parse(test::read_text(folder / "ops.json"));
+  EXPECT_EQ(all["cold"], true);
+  EXPECT_GT(all["attention_crossing_tokens"], 0);
+  EXPECT_EQ(bench({"--cold"}).exit_code, 2) << "--seconds says nothing of single calls";
 }
 
 TEST(BenchOps, RefusesWhatIsNoOp) {

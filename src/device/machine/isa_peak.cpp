@@ -45,6 +45,16 @@ int64_t run_flops(int64_t steps, float* sink) {
   return Step::kFlops * kSums * kLanes;
 }
 
+/// to = of(x, y), floats in so many bytes each.
+template <class Of>
+INGOT_INLINE void combine(void* to, const void* x, const void* y, int64_t bytes, const Of& of) {
+  float* out = static_cast<float*>(to);
+  const float *a = static_cast<const float*>(x), *b = static_cast<const float*>(y);
+  for (int64_t i = 0; i < bytes / 4; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j)
+      store(out + i + j * kLanes, of(load(a + i + j * kLanes), load(b + i + j * kLanes)));
+}
+
 }  // namespace
 
 int64_t peak_fma(int64_t steps, float* sink) {
@@ -92,6 +102,15 @@ void peak_copy(void* to, const void* from, int64_t bytes) {
   const float* in = static_cast<const float*>(from);
   for (int64_t i = 0; i < bytes / 4; i += 4 * kLanes)
     for (int j = 0; j < 4; ++j) store(out + i + j * kLanes, load(in + i + j * kLanes));
+}
+
+void peak_add(void* to, const void* x, const void* y, int64_t bytes) {
+  combine(to, x, y, bytes, [](Vec a, Vec b) { return a + b; });
+}
+
+void peak_triad(void* to, const void* x, const void* y, int64_t bytes, const float* factor) {
+  const Vec s = set1(factor[0]);
+  combine(to, x, y, bytes, [s](Vec a, Vec b) { return fma(s, b, a); });
 }
 
 }  // namespace ingot::INGOT_ISA

@@ -24,7 +24,18 @@ std::shared_ptr<std::byte> pages(int64_t bytes) {
   return {static_cast<std::byte*>(data), [size](std::byte* p) { ::munmap(p, size); }};
 }
 
+/// Bytes of each of three equal parts that a kernel's steps divide.
+int64_t third_of(int64_t bytes) {
+  return bytes / 3 / 1024 * 1024;
+}
+
+/// What a pass reads and writes of a working set.
+int64_t moved_by(MemoryPass pass, int64_t bytes) {
+  return pass == MemoryPass::add || pass == MemoryPass::triad ? 3 * third_of(bytes) : bytes;
+}
+
 void pass_over(MemoryPass pass, std::byte* data, int64_t bytes) {
+  const int64_t third = third_of(bytes);
   float sink[4] = {1.0f, 0.0f, 0.0f, 0.0f};
   switch (pass) {
     case MemoryPass::read:
@@ -35,6 +46,10 @@ void pass_over(MemoryPass pass, std::byte* data, int64_t bytes) {
       return INGOT_ISA_CALL(peak_stream)(data, bytes, sink);
     case MemoryPass::copy:
       return INGOT_ISA_CALL(peak_copy)(data, data + bytes / 2, bytes / 2);
+    case MemoryPass::add:
+      return INGOT_ISA_CALL(peak_add)(data, data + third, data + 2 * third, third);
+    case MemoryPass::triad:
+      return INGOT_ISA_CALL(peak_triad)(data, data + third, data + 2 * third, third, sink);
   }
 }
 
@@ -48,7 +63,8 @@ MemoryBench::MemoryBench(int threads, int64_t largest) {
 }
 
 double MemoryBench::rate(MemoryPass pass, int threads, int64_t bytes, double seconds) {
-  INGOT_CHECK(threads <= static_cast<int>(areas_.size()) && bytes > 0 && bytes % 2048 == 0,
+  INGOT_CHECK(threads <= static_cast<int>(areas_.size()) && bytes > 0 && bytes % 2048 == 0 &&
+                  moved_by(pass, bytes) > 0,
               "{} threads, {} bytes", threads, bytes);
   const auto once = [&](int t, int) { pass_over(pass, areas_[static_cast<size_t>(t)].get(), bytes); };
   const double first = std::max(1e-8, round_times(threads, 2, once)[1]);  // the first pass fills the caches
@@ -56,7 +72,7 @@ double MemoryBench::rate(MemoryPass pass, int threads, int64_t bytes, double sec
   const double time = round_times(threads, 1, [&](int t, int r) {
     for (int64_t i = 0; i < passes; ++i) once(t, r);
   })[0];
-  return static_cast<double>(bytes) * static_cast<double>(passes) * threads / time;
+  return static_cast<double>(moved_by(pass, bytes)) * static_cast<double>(passes) * threads / time;
 }
 
 }  // namespace ingot

@@ -12,13 +12,15 @@ enum class MemoryPass {
   read,
   write,   ///< ordinary stores; beyond the caches the processor reads the lines first
   stream,  ///< stores past the caches (non-temporal), where the instruction set has them
-  copy     ///< reads one half of the working set, writes the other
+  copy,    ///< reads one half of the working set, writes the other
+  add,     ///< writes the sums of two thirds of it to the other third
+  triad    ///< the same with the second third times a number, as STREAM does (McCalpin, 1995)
 };
 constexpr auto enum_names(MemoryPass) {
-  return names_in_order<MemoryPass>("read", "write", "stream", "copy");
+  return names_in_order<MemoryPass>("read", "write", "stream", "copy", "add", "triad");
 }
 inline constexpr MemoryPass kEveryMemoryPass[] = {MemoryPass::read, MemoryPass::write, MemoryPass::stream,
-                                                  MemoryPass::copy};
+                                                  MemoryPass::copy, MemoryPass::add,   MemoryPass::triad};
 
 class MemoryBench {
  public:

@@ -19,5 +19,9 @@ INGOT_ISA_KERNEL(void, peak_write, (void* data, int64_t bytes, const float* valu
 INGOT_ISA_KERNEL(void, peak_stream, (void* data, int64_t bytes, const float* value));
 /// Copies `bytes` (a multiple of 1024); the two do not overlap.
 INGOT_ISA_KERNEL(void, peak_copy, (void* to, const void* from, int64_t bytes));
+/// Writes x + y, or x + factor[0] y, of floats in `bytes` (a multiple of 1024) each; none overlap.
+INGOT_ISA_KERNEL(void, peak_add, (void* to, const void* x, const void* y, int64_t bytes));
+INGOT_ISA_KERNEL(void, peak_triad,
+                 (void* to, const void* x, const void* y, int64_t bytes, const float* factor));
 
 }  // namespace ingot
