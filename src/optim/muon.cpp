@@ -162,6 +162,41 @@ std::vector<Muon::Block> Muon::blocks_of(std::span<const MuonTensor> tensors) {
   return blocks;
 }
 
+/// Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks
+/// gather them in one order. Whole blocks that are neither go one per thread. No choice changes a bit of the
+/// result.
+std::vector<bool> Muon::uses_all_threads(std::span<const Block> blocks, std::span<const MuonTensor> tensors) {
+  double total = 0;
+  for (const Block& b : blocks) total += b.flops;
+  std::vector<bool> all;
+  for (const Block& b : blocks)
+    all.push_back(b.count() > kLargeBlock || b.flops * 2 * num_threads() > total ||
+                  tensors[b.tensor].param->sharding.group != nullptr);
+  return all;
+}
+
+int64_t Muon::planned_scratch_bytes(std::span<const MuonTensor> tensors) const {
+  const std::vector<Block> blocks = blocks_of(tensors);
+  const std::vector<bool> all_threads = uses_all_threads(blocks, tensors);
+  int64_t largest = 0, pooled = 0, largest_pooled = 0, shared = 0, largest_shared = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Block& b = blocks[i];
+    const ParamView& p = *tensors[b.tensor].param;
+    const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
+    const bool rows_cut = p.sharding.dim == 0;
+    const int64_t bytes =
+        b.count() * (slices > 1 ? 1 + 2 * slices : 1) * static_cast<int64_t>(sizeof(float)) +
+        NewtonSchulzScratch::bytes_of(rows_cut ? slices * b.rows : b.rows,
+                                      rows_cut ? b.cols : slices * b.cols);
+    largest = std::max(largest, bytes);
+    if (!b.whole()) ++shared, largest_shared = std::max(largest_shared, bytes);
+    if (b.whole() && !all_threads[i]) ++pooled, largest_pooled = std::max(largest_pooled, bytes);
+  }
+  // Parts of matrices have a slot each until the end; beside them one, or one for each thread, is in use.
+  return largest + shared * largest_shared +
+         std::max<int64_t>(0, std::min<int64_t>(num_threads(), pooled) - 1) * largest_pooled;
+}
+
 /// Updates the momentum of this rank's part and writes N of it.
 void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot,
                       const Factors& factors) const {
@@ -343,8 +378,7 @@ MuonUpdate Muon::update(std::span<const MuonTensor> tensors) const {
 std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t step, double grad_scale) {
   const Factors factors = factors_of(step, grad_scale);
   std::vector<Block> blocks = blocks_of(tensors);
-  double total = 0;
-  for (const Block& b : blocks) total += b.flops;
+  const std::vector<bool> all_threads = uses_all_threads(blocks, tensors);
   const auto finish = [&](Block& block, std::unique_ptr<Slot> slot) {
     orthogonalise(*tensors[block.tensor].param, block, *slot);
     apply(tensors[block.tensor], block, *slot);
@@ -364,18 +398,15 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
     start_exchange(*tensors[b.tensor].param, b, *slot);
     shared.emplace_back(&b, std::move(slot));
   }
-  // Large: a block that would keep one thread busy when the others have finished; and slices, whose ranks
-  // gather them in one order. The rest go one per thread, the costliest first. Neither choice changes a bit
-  // of the result.
   std::vector<Block*> pooled;
-  for (Block& b : blocks) {
-    if (!b.whole()) continue;
-    if (b.count() > kLargeBlock || b.flops * 2 * num_threads() > total ||
-        tensors[b.tensor].param->sharding.group != nullptr)
-      run(b);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (!blocks[i].whole()) continue;
+    if (all_threads[i])
+      run(blocks[i]);
     else
-      pooled.push_back(&b);
+      pooled.push_back(&blocks[i]);
   }
+  // The costliest first.
   std::stable_sort(pooled.begin(), pooled.end(),
                    [](const Block* a, const Block* b) { return a->flops > b->flops; });
   parallel_in_order(static_cast<int64_t>(pooled.size()),

@@ -128,6 +128,8 @@ class Muon {
   const MuonConfig& config() const { return config_; }
   /// Bytes of scratch held now.
   int64_t scratch_bytes() const;
+  /// The most that steps of these tensors make it, with the present number of threads.
+  int64_t planned_scratch_bytes(std::span<const MuonTensor> tensors) const;
 
  private:
   struct Slot;
@@ -137,6 +139,8 @@ class Muon {
   struct Factors;
   Factors factors_of(int64_t step, double grad_scale) const;
   static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);
+  static std::vector<bool> uses_all_threads(std::span<const Block> blocks,
+                                            std::span<const MuonTensor> tensors);
   void form_input(const MuonTensor& tensor, const Block& block, Slot& slot, const Factors& factors) const;
   static std::vector<Band> bands_of(const ParamView& param, const Block& block);
   static void start_exchange(const ParamView& param, const Block& block, Slot& slot);

@@ -155,10 +155,23 @@ void validate(const NewtonSchulzConfig& c) {
     fail("Newton-Schulz has norm_factor = {} and eps = {}, expected both > 0", c.norm_factor, c.eps);
 }
 
+namespace {
+
+int squares_of(int64_t rows, int64_t cols) {
+  return steps_per_gram(rows, cols) == 1 ? 2 : 4;
+}
+
+}  // namespace
+
+int64_t NewtonSchulzScratch::bytes_of(int64_t rows, int64_t cols) {
+  const int64_t m = std::min(rows, cols);
+  return (rows * cols + squares_of(rows, cols) * m * m) * static_cast<int64_t>(sizeof(float));
+}
+
 void NewtonSchulzScratch::reserve(int64_t rows, int64_t cols) {
   const int64_t m = std::min(rows, cols);
   if (rows * cols > x_.size()) x_ = FloatBuffer(rows * cols);
-  for (int i = 0; i < (steps_per_gram(rows, cols) == 1 ? 2 : 4); ++i)
+  for (int i = 0; i < squares_of(rows, cols); ++i)
     if (FloatBuffer& s = squares_[static_cast<size_t>(i)]; m * m > s.size()) s = FloatBuffer(m * m);
 }
 

@@ -53,6 +53,8 @@ class NewtonSchulzScratch {
   /// Room for a [rows, cols] matrix: one copy of it and two squares of its smaller side; four where it is not
   /// nearly square.
   void reserve(int64_t rows, int64_t cols);
+  /// What reserve() takes the first time.
+  static int64_t bytes_of(int64_t rows, int64_t cols);
   float* x() const { return x_.data(); }
   float* square(int i) const { return squares_[static_cast<size_t>(i)].data(); }
   int64_t bytes() const;

@@ -209,6 +209,17 @@ int64_t Optimizer::state_bytes() const {
   return memory_.bytes() + static_cast<int64_t>(sizeof(steps_));
 }
 
+int64_t Optimizer::scratch_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, rule] : rules_) {
+    std::vector<const ParamView*> params;
+    for (size_t i = 0; i < place_.params.size(); ++i)
+      if (groups_[i].optimizer == name) params.push_back(&place_.params[i]);
+    bytes += rule->scratch_bytes(params);
+  }
+  return bytes;
+}
+
 void Optimizer::for_each_slot(
     const std::function<void(const ParamView&, const std::string&, const Tensor&)>& fn) {
   memory_.data();  // brings it back from a device

@@ -97,6 +97,8 @@ class Optimizer {
   int64_t steps() const { return steps_; }
   /// Bytes of state (without scratch).
   int64_t state_bytes() const;
+  /// Most bytes that step() takes beside it on the CPU, and keeps.
+  int64_t scratch_bytes() const;
   /// Floating-point operations of one step's matrix work (Newton-Schulz); element-wise work is not counted.
   double update_flops() const;
   /// The resolved table of groups, for people.

@@ -91,6 +91,11 @@ class MuonRule final : public UpdateRule {
               const DeviceStep& step) const override {
     kernels.muon(muon_.update(list_of(tensors)), step);
   }
+  int64_t scratch_bytes(std::span<const ParamView* const> params) const override {
+    std::vector<MuonTensor> tensors;
+    for (const ParamView* p : params) tensors.push_back({.param = p});
+    return muon_.planned_scratch_bytes(tensors);
+  }
   double flops(const ParamView& p) const override {
     double flops = 0;
     const std::vector<int64_t> whole{p.matrix_rows()};

@@ -52,6 +52,8 @@ class UpdateRule {
   /// RuleTensor::lr they do not read: DeviceStep has the rates.
   virtual void launch(const UpdateKernels& kernels, std::span<const RuleTensor> tensors,
                       const DeviceStep& step) const;
+  /// Most bytes of scratch that step() of all tensors of these parameters takes on the CPU, and keeps.
+  virtual int64_t scratch_bytes(std::span<const ParamView* const>) const { return 0; }
   /// Floating-point operations of one update; element-wise work is not counted.
   virtual double flops(const ParamView&) const { return 0; }
   /// Factor on the learning rate, besides the schedule's and the group's.

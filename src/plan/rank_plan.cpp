@@ -96,7 +96,7 @@ RankPlan plan_rank(const PaperRank& rank) {
   m.moments = f.optimizer_bytes;
   m.in_flight = f.transient_bytes;
   m.checkpoint = f.snapshot_bytes;
-  m.activations = f.predicted_bytes - m.state() - m.in_flight - m.checkpoint;
+  m.activations = f.predicted_bytes - m.state() - f.scratch_bytes - m.in_flight - m.checkpoint;
   plan.slab_by_segment = level->micro.categories;
   const double times = static_cast<double>(plan.micro_batches / level->micro.micro_batches);
   TapeProfile kept;

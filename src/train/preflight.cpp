@@ -121,8 +121,8 @@ void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) 
   }
   const bool split = engine.step_ranks().schedule == PipelineScheduleKind::zero_bubble;
   f.transient_bytes = engine.gradients().transient_bytes(split) + gathered;
-  f.predicted_bytes =
-      f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes + f.snapshot_bytes + peak;
+  f.predicted_bytes = f.weight_bytes + f.gradient_bytes + f.transient_bytes + f.optimizer_bytes +
+                      f.scratch_bytes + f.snapshot_bytes + peak;
 }
 
 void append(std::vector<std::string>& names, const std::vector<std::string>& more) {
@@ -281,6 +281,7 @@ Preflight plan_engine(const TrainEngine& engine, double gflops, double read_gbs)
   f.weight_bytes = engine.model().bytes();
   f.gradient_bytes = engine.gradients().bytes();
   f.optimizer_bytes = engine.optimizer().state_bytes();
+  if (compute_device() != DeviceKind::cuda) f.scratch_bytes = engine.optimizer().scratch_bytes();
   const double share = std::min(
       1.0, static_cast<double>(f.saved_elements) / static_cast<double>(std::max<int64_t>(1, updated)));
   f.saved_weight_bytes = saved_weight_bytes(engine);

@@ -34,6 +34,7 @@ struct Preflight {
   double peak_gflops = 0;  ///< of products in the run's precision
   double read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  int64_t scratch_bytes = 0;    ///< of the update, kept once it was made; 0 where a GPU makes it
   int64_t transient_bytes = 0;  ///< most of other ranks' weights and of unsharded gradients (full sharding)
   int64_t saved_weight_bytes = 0;  ///< masters in a checkpoint, of this rank
   int64_t saved_elements = 0;      ///< of parameters, by this rank
@@ -42,7 +43,7 @@ struct Preflight {
   int64_t tokens = 0;
   int64_t source_bytes = 0;     ///< of the phase that sets the peak
   int64_t task_bytes = 0;       ///< of the engine that does its evaluation tasks
-  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, checkpoint copy, slab, source, tasks
+  int64_t predicted_bytes = 0;  ///< peak: weights, gradients, optimizer, scratch, copy, slab, source, tasks
   int64_t process_bytes = 0;    ///< beside them: what the program had in memory before it built the model
   std::optional<MemoryOnGpu> gpu = {};  ///< what of it lies on a GPU, where one computes
   int64_t data_bytes = 0;  ///< of the tokens that the phases read: files that are mapped into memory
@@ -50,7 +51,7 @@ struct Preflight {
   /// The slab of the phase that sets the peak.
   int64_t activation_bytes() const {
     return predicted_bytes - weight_bytes - gradient_bytes - transient_bytes - optimizer_bytes -
-           snapshot_bytes - source_bytes - task_bytes;
+           scratch_bytes - snapshot_bytes - source_bytes - task_bytes;
   }
   double roofline_seconds = 0;    ///< of the whole run's steps
   double validation_seconds = 0;  ///< shortest time of the validation at the end, of all tokens held out

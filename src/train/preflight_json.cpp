@@ -32,11 +32,17 @@ Json phase_json(const PhasePlan& phase) {
 std::string to_json(const Preflight& plan) {
   Json phases = Json::array();
   for (const PhasePlan& phase : plan.phases) phases.push_back(phase_json(phase));
-  Json memory{{"total_bytes", plan.total_bytes()},       {"process_bytes", plan.process_bytes},
-              {"predicted_bytes", plan.predicted_bytes}, {"weight_bytes", plan.weight_bytes},
-              {"gradient_bytes", plan.gradient_bytes},   {"transient_bytes", plan.transient_bytes},
-              {"optimizer_bytes", plan.optimizer_bytes}, {"checkpoint_copy_bytes", plan.snapshot_bytes},
-              {"sampling_bytes", plan.source_bytes},     {"evaluation_task_bytes", plan.task_bytes},
+  Json memory{{"total_bytes", plan.total_bytes()},
+              {"process_bytes", plan.process_bytes},
+              {"predicted_bytes", plan.predicted_bytes},
+              {"weight_bytes", plan.weight_bytes},
+              {"gradient_bytes", plan.gradient_bytes},
+              {"transient_bytes", plan.transient_bytes},
+              {"optimizer_bytes", plan.optimizer_bytes},
+              {"scratch_bytes", plan.scratch_bytes},
+              {"checkpoint_copy_bytes", plan.snapshot_bytes},
+              {"sampling_bytes", plan.source_bytes},
+              {"evaluation_task_bytes", plan.task_bytes},
               {"mapped_token_bytes", plan.data_bytes}};
   if (plan.gpu)
     memory["gpu"] = {{"needed_bytes", plan.gpu->needed()},

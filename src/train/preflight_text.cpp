@@ -196,11 +196,12 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
                              name_of(recipe.optimizer.second_moment)));
   line("memory",
        fmt::format(
-           "{}: weights {}, gradients {},{} optimizer {} ({:.1f} bytes per parameter), checkpoint copy "
-           "{}, activations {}{}{}{}{}",
+           "{}: weights {}, gradients {},{} optimizer {} ({:.1f} bytes per parameter),{} checkpoint "
+           "copy {}, activations {}{}{}{}{}",
            amount(f.total_bytes()), amount(f.weight_bytes), amount(f.gradient_bytes),
            f.transient_bytes > 0 ? fmt::format(" in flight {},", amount(f.transient_bytes)) : "",
            amount(f.optimizer_bytes), static_cast<double>(f.optimizer_bytes) / static_cast<double>(n.total),
+           f.scratch_bytes > 0 ? fmt::format(" scratch of its update {},", amount(f.scratch_bytes)) : "",
            amount(f.snapshot_bytes), amount(f.activation_bytes()),
            f.source_bytes > 0 ? ", sampling " + amount(f.source_bytes) : "",
            f.task_bytes > 0 ? ", evaluation tasks " + amount(f.task_bytes) : "",

@@ -46,6 +46,7 @@ std::string largest_term(const Preflight& f) {
                                                    {"gradients", f.gradient_bytes},
                                                    {"in flight", f.transient_bytes},
                                                    {"optimizer", f.optimizer_bytes},
+                                                   {"scratch of the update", f.scratch_bytes},
                                                    {"activations", f.activation_bytes()},
                                                    {"checkpoint copy", f.snapshot_bytes},
                                                    {"evaluation tasks", f.task_bytes},

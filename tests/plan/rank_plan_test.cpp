@@ -126,7 +126,8 @@ TEST(RankPlan, StartedRanksHoldWhatIsPlanned) {
       EXPECT_EQ(plan.memory.moments, engine.optimizer().state_bytes()) << where;
       EXPECT_EQ(plan.memory.activations, started.predicted_bytes - started.weight_bytes -
                                              started.gradient_bytes - started.transient_bytes -
-                                             started.optimizer_bytes - started.snapshot_bytes)
+                                             started.optimizer_bytes - started.scratch_bytes -
+                                             started.snapshot_bytes)
           << where;
       EXPECT_GT(plan.memory.activations, 0) << where;
     });

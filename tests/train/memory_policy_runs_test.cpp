@@ -213,7 +213,8 @@ TEST_F(Limited, TheLadderIsClimbedAsFarAsNeeded) {
 
 TEST_F(Limited, WhatCannotFitSaysWhatWould) {
   const Preflight free = plan({});
-  const int64_t fixed = free.weight_bytes + free.gradient_bytes + free.optimizer_bytes + free.snapshot_bytes;
+  const int64_t fixed = free.weight_bytes + free.gradient_bytes + free.optimizer_bytes + free.scratch_bytes +
+                        free.snapshot_bytes;
   // Less than the last policy level needs, more than it needs for one of sixteen sequences.
   const int64_t little = (free.predicted_bytes - fixed) / 24;
   const std::string tight = error_of([&] { plan({"--memory.limit=" + std::to_string(fixed + little)}); });
