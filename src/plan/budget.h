@@ -1,17 +1,12 @@
-// What a plan's step costs in days, devices and money: pure functions over a step's time. Sources:
-// [Playbook] (device count, ledger, scaling), [ZAYA1] equations 13 to 16 (reads a second), the renewal
-// formula for goodput under failures with the best interval between checkpoints.
+// A whole run's days, device hours and money, from the time of a step (run_time.h) and what a cluster file
+// says of storage, failures and price. Pure functions. Sources: [ZAYA1] equations 13 to 16 (reads a second),
+// the renewal formula for goodput under failures with the best interval between checkpoints.
 #pragma once
 #include <string>
-#include <vector>
+
+#include "plan/run_time.h"
 
 namespace ingot {
-
-/// Devices that reach `flops` in `days` at `rate` FLOP/s x `share` each; not rounded.
-double devices_needed(double flops, double rate, double share, double days);
-
-/// Speed-up of p devices where a share of the work does not divide; p = infinity gives the ceiling.
-double amdahl(double serial, double p);
 
 /// Of `devices` devices, each of which fails once in `device_hours`.
 struct FailureRate {
@@ -30,20 +25,28 @@ double best_interval(const FailureRate& failures, double pause);
 
 /// Reads of a loader.
 struct LoaderReads {
-  double pages = 0;       ///< of a step
   double per_second = 0;  ///< [ZAYA1] eq 14
   double break_even = 0;  ///< seconds of a step below which storage limits it
 };
-/// `sequences` x `tokens` of `token_bytes` in pages of `page_bytes`, read `spread` times what is needed.
-LoaderReads loader_reads(double sequences, double tokens, double token_bytes, double page_bytes,
-                         double seconds, double storage_iops, double spread = 1);
+/// Of steps of `seconds` that need so many bytes each, in pages, from a storage of so many reads a second.
+LoaderReads loader_reads(double bytes, double page_bytes, double seconds, double iops);
 
-/// A row of a ledger of devices and days.
-struct LedgerRow {
-  std::string name;
-  double devices = 0, days = 0;
-  double hours() const { return devices * days * 24; }
+struct RunBudget {
+  int64_t steps = 0, tokens = 0;
+  double step_days = 0;         ///< of steps alone
+  double checkpoint_pause = 0;  ///< seconds: copy of a device's share
+  double checkpoint_write = 0;  ///< seconds: of all shares to the first storage
+  int64_t interval_steps = 0;   ///< the recipe's, or the best where failures are known
+  double goodput = 1;           ///< share of time that becomes kept training
+  double days = 0, device_hours = 0;
+  double price = 0;                ///< 0: not known
+  double devices_for_a_month = 0;  ///< at this rate; not rounded
+  double tokens_per_parameter = 0;
+  LoaderReads reads;  ///< zero where the storage does not say its reads a second
 };
-double total_hours(const std::vector<LedgerRow>& rows);
+
+/// The phase that was planned stands for all: a step of another phase takes time by its tokens.
+RunBudget budget_run(const Recipe& recipe, const RunPlan& plan, const RunTime& time, const Cluster& cluster);
+std::string to_text(const RunBudget& budget);
 
 }  // namespace ingot

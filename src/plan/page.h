@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "plan/run_budget.h"
+#include "plan/budget.h"
 #include "plan/search.h"
 
 namespace ingot {

@@ -51,21 +51,13 @@ Largest largest_level(const Preflight& f) {
   return most;
 }
 
-/// Bytes of the values that products read beside the masters.
-int64_t copy_bytes(const WeightSet& weights) {
-  int64_t bytes = 0;
-  for (int i = 0; i < weights.size(); ++i)
-    if (weights.has_copy(i)) bytes += weights.compute(i).bytes();
-  return bytes;
-}
-
-int64_t held_parameters(const WeightSet& weights) {
-  int64_t n = 0;
-  for (int i = 0; i < weights.size(); ++i) n += weights.master(i).numel();
-  return n;
-}
-
 }  // namespace
+
+std::vector<MemoryPart> parts_of(const RankMemory& m) {
+  return {{"masters", m.masters},         {"copies", m.copies},       {"gradients", m.gradients},
+          {"moments", m.moments},         {"in flight", m.in_flight}, {"checkpoint", m.checkpoint},
+          {"activations", m.activations}, {"total", m.total()}};
+}
 
 PaperRank::PaperRank(const Recipe& recipe, const PlanFor& what, int rank)
     : world_(rank, what.ranks), ranks_(on_paper(recipe), &world_, what.imbalance) {
@@ -86,11 +78,13 @@ RankPlan plan_rank(const PaperRank& rank) {
   plan.phase = s.name;
   plan.tokens = level->batch * s.sequence;
   plan.micro_batches = level->batch / (level->micro_batch * recipe.data_ranks());
-  const WeightSet& weights = engine.model().weights();
-  plan.parameters = held_parameters(weights);
-  const bool sharded = recipe.parallel.shard == ShardLevel::full;
   RankMemory& m = plan.memory;
-  m.copies = sharded ? 0 : copy_bytes(weights);
+  const WeightSet& weights = engine.model().weights();
+  for (int i = 0; i < weights.size(); ++i) {
+    plan.parameters += weights.master(i).numel();
+    if (recipe.parallel.shard != ShardLevel::full && weights.has_copy(i))
+      m.copies += weights.compute(i).bytes();
+  }
   m.masters = f.weight_bytes - m.copies;
   m.gradients = f.gradient_bytes;
   m.moments = f.optimizer_bytes;

@@ -47,7 +47,16 @@ struct RankMemory {
   int64_t activations = 0;  ///< the slab of a step
   int64_t state() const { return masters + copies + gradients + moments; }
   int64_t total() const { return state() + in_flight + checkpoint + activations; }
+  /// What a device holds: there a checkpoint's copy lies in the host's memory.
+  int64_t on_device() const { return total() - checkpoint; }
 };
+
+/// The parts and their sum by name, in the order in which they are shown.
+struct MemoryPart {
+  const char* name;
+  int64_t bytes;
+};
+std::vector<MemoryPart> parts_of(const RankMemory& memory);
 
 /// Work of one step on a rank.
 struct RankWork {

@@ -2,6 +2,7 @@
 #include "plan/run_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include "train/rank_check.h"
@@ -25,6 +26,16 @@ Signature signature_of(const TrainEngine& engine) {
 /// The check of collectives takes minutes for more.
 constexpr int kMostChecked = 64;
 
+/// Plans ranks that are alike by the first of them.
+void add_class(RunPlan& plan, std::vector<int> ranks, const PaperRank& first) {
+  plan.classes.push_back({std::move(ranks), plan_rank(first)});
+  const RankClass& c = plan.classes.back();
+  const auto count = static_cast<int64_t>(c.ranks.size());
+  plan.model_flops += static_cast<double>(count) * c.plan.work.model_flops;
+  plan.flops += static_cast<double>(count) * c.plan.work.flops();
+  plan.checkpoint_bytes += count * c.plan.memory.checkpoint;
+}
+
 }  // namespace
 
 Recipe only_phase(Recipe recipe, const std::string& name) {
@@ -43,6 +54,7 @@ Recipe only_phase(Recipe recipe, const std::string& name) {
 }
 
 const RankClass& RunPlan::class_of(int rank) const {
+  if (rank < 0) return fullest();
   for (const RankClass& c : classes)
     if (std::binary_search(c.ranks.begin(), c.ranks.end(), rank)) return c;
   throw Error(fmt::format("--rank {}: the plan has the ranks 0 to {}", rank, what.ranks - 1),
@@ -66,8 +78,7 @@ std::vector<std::vector<int>> rank_classes(const Recipe& recipe, const PlanFor& 
 }
 
 RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what) {
-  RunPlan plan;
-  plan.what = what;
+  RunPlan plan{.what = what};
   const std::string unchecked = what.ranks <= kMostChecked
                                     ? check_ranks(recipe, what.ranks)
                                     : fmt::format("the collectives of more than {} ranks", kMostChecked);
@@ -78,28 +89,19 @@ RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what) {
       plan.layout = describe_layout(rank.engine().recipe());
       plan.warnings.insert(plan.warnings.end(), rank.changes().begin(), rank.changes().end());
     }
-    plan.classes.push_back({std::move(ranks), plan_rank(rank)});
-    const RankClass& c = plan.classes.back();
-    const auto count = static_cast<double>(c.ranks.size());
-    plan.model_flops += count * c.plan.work.model_flops;
-    plan.flops += count * c.plan.work.flops();
-    plan.checkpoint_bytes += static_cast<int64_t>(c.ranks.size()) * c.plan.memory.checkpoint;
+    add_class(plan, std::move(ranks), rank);
   }
   plan.parameters = count_parameters(Decoder(recipe.model));
   return plan;
 }
 
 RunPlan plan_stages(const Recipe& recipe, int ranks) {
-  RunPlan plan;
-  plan.what = {ranks, 1};
-  const int stages = static_cast<int>(recipe.parallel.pipeline), per_stage = ranks / stages;
+  RunPlan plan{.what = {ranks, 1}};
+  const int stages = static_cast<int>(recipe.parallel.pipeline);
+  std::vector<int> alike(static_cast<size_t>(ranks / stages));
   for (int stage = 0; stage < stages; ++stage) {
-    const PaperRank rank(recipe, plan.what, stage * per_stage);
-    RankClass c{{}, plan_rank(rank)};
-    for (int r = 0; r < per_stage; ++r) c.ranks.push_back(stage * per_stage + r);
-    plan.model_flops += per_stage * c.plan.work.model_flops;
-    plan.flops += per_stage * c.plan.work.flops();
-    plan.classes.push_back(std::move(c));
+    std::iota(alike.begin(), alike.end(), stage * (ranks / stages));
+    add_class(plan, alike, PaperRank(recipe, plan.what, alike.front()));
   }
   return plan;
 }

@@ -23,6 +23,7 @@ struct RunPlan {
   double model_flops = 0;        ///< of a step, all ranks
   double flops = 0;              ///< as run: with recomputation and attention's second scores
 
+  /// Of a rank; -1: the fullest.
   const RankClass& class_of(int rank) const;
   /// The one whose ranks need the most memory.
   const RankClass& fullest() const;
@@ -39,8 +40,8 @@ std::vector<std::vector<int>> rank_classes(const Recipe& recipe, const PlanFor& 
 /// Plans all ranks. The recipe names a vocabulary. Throws Error as PaperRank and check_ranks() do.
 RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what);
 
-/// The first rank of each stage, for all of it: what searches and forecasts need, at a rank a stage.
-/// checkpoint_bytes and parameters are not counted.
+/// The first rank of each stage, for all of it: what advice and forecasts need, at a rank a stage. Parameters
+/// are not counted.
 RunPlan plan_stages(const Recipe& recipe, int ranks);
 
 /// For a terminal: one line a class, then the fullest rank, or `rank`, in full.

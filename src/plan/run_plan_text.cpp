@@ -1,4 +1,5 @@
 // A plan of all ranks for a terminal and as JSON. See run_plan.h.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -25,23 +26,14 @@ std::string ranges(const std::vector<int>& ranks) {
   return text.size() > 24 ? fmt::format("{}, ... ({})", text.substr(0, text.find(',')), ranks.size()) : text;
 }
 
-Cell gib(int64_t bytes) {
-  return static_cast<double>(bytes);
-}
-
 /// One rank: every number that the table rounds, and what the table leaves out.
 std::string rank_text(const RankPlan& r, int rank) {
-  const auto line = [](const char* name, int64_t bytes) {
-    return fmt::format("    {:<12} {:>20} bytes  {:>10.2f} GiB\n", name, group_digits(bytes),
-                       static_cast<double>(bytes) * kPerGiB);
-  };
-  const RankMemory& m = r.memory;
   std::string text =
       fmt::format("  rank {}: stage {}, {} parameters, {} micro-batches of a step of phase '{}'\n", rank,
                   r.stage, group_digits(r.parameters), r.micro_batches, r.phase);
-  text += line("masters", m.masters) + line("copies", m.copies) + line("gradients", m.gradients) +
-          line("moments", m.moments) + line("in flight", m.in_flight) + line("checkpoint", m.checkpoint) +
-          line("activations", m.activations) + line("total", m.total());
+  for (const auto& [name, bytes] : parts_of(r.memory))
+    text += fmt::format("    {:<12} {:>20} bytes  {:>10.2f} GiB\n", name, group_digits(bytes),
+                        static_cast<double>(bytes) * kPerGiB);
   int64_t peak = 0;
   for (const auto& [segment, bytes] : r.slab_by_segment) peak += bytes;
   std::string parts;
@@ -59,21 +51,18 @@ std::string rank_text(const RankPlan& r, int rank) {
 }
 
 Json rank_json(const RankPlan& r) {
-  const RankMemory& m = r.memory;
+  Json memory;
+  for (const auto& [name, bytes] : parts_of(r.memory)) {
+    std::string key = name;
+    std::replace(key.begin(), key.end(), ' ', '_');
+    memory[key] = bytes;
+  }
   return {{"rank", r.rank},
           {"stage", r.stage},
           {"phase", r.phase},
           {"parameters", r.parameters},
           {"micro_batches", r.micro_batches},
-          {"memory",
-           {{"masters", m.masters},
-            {"copies", m.copies},
-            {"gradients", m.gradients},
-            {"moments", m.moments},
-            {"in_flight", m.in_flight},
-            {"checkpoint", m.checkpoint},
-            {"activations", m.activations},
-            {"total", m.total()}}},
+          {"memory", memory},
           {"activations_at_peak", r.slab_by_segment},
           {"flops",
            {{"products", r.work.products},
@@ -87,18 +76,18 @@ Json rank_json(const RankPlan& r) {
 }  // namespace
 
 Table class_table(const RunPlan& plan) {
-  Table table({words("ranks"), number("stage", 0), number("masters", 2, kPerGiB),
-               number("copies", 2, kPerGiB), number("gradients", 2, kPerGiB), number("moments", 2, kPerGiB),
-               number("in flight", 2, kPerGiB), number("checkpoint", 2, kPerGiB),
-               number("activations", 2, kPerGiB), number("total GiB", 2, kPerGiB), number("TFLOP", 2, 1e-12),
-               number("GB sent", 2, 1e-9)});
+  std::vector<Column> columns = {words("ranks"), number("stage", 0)};
+  for (const auto& [name, bytes] : parts_of({})) columns.push_back(number(name, 2, kPerGiB));
+  columns.back().title += " GiB";
+  columns.insert(columns.end(), {number("TFLOP", 2, 1e-12), number("GB sent", 2, 1e-9)});
+  Table table(std::move(columns));
   for (const RankClass& c : plan.classes) {
-    const RankMemory& m = c.plan.memory;
+    std::vector<Cell> row = {ranges(c.ranks), static_cast<double>(c.plan.stage)};
+    for (const auto& [name, bytes] : parts_of(c.plan.memory)) row.emplace_back(static_cast<double>(bytes));
     double wire = 0;
     for (const auto& [op, bytes] : c.plan.work.wire_bytes) wire += bytes;
-    table.add({ranges(c.ranks), static_cast<double>(c.plan.stage), gib(m.masters), gib(m.copies),
-               gib(m.gradients), gib(m.moments), gib(m.in_flight), gib(m.checkpoint), gib(m.activations),
-               gib(m.total()), c.plan.work.flops(), wire});
+    row.insert(row.end(), {c.plan.work.flops(), wire});
+    table.add(std::move(row));
   }
   return table;
 }
@@ -106,9 +95,7 @@ Table class_table(const RunPlan& plan) {
 std::string to_text(const RunPlan& plan, int rank) {
   const auto tokens = static_cast<double>(plan.tokens());
   std::string text;
-  const auto line = [&](const char* name, const std::string& value) {
-    text += fmt::format("  {:<12} {}\n", name, value);
-  };
+  const auto line = [&](const char* name, const std::string& value) { text += named_line(name, value); };
   line("model", fmt::format("{} parameters ({}), {} active per token",
                             format_count(static_cast<double>(plan.parameters.total)),
                             group_digits(plan.parameters.total),
@@ -122,7 +109,7 @@ std::string to_text(const RunPlan& plan, int rank) {
        fmt::format("{} of all ranks", format_bytes(static_cast<double>(plan.checkpoint_bytes))));
   text += "  memory by rank, GiB; work and messages of a step:\n";
   text += class_table(plan).text();
-  const RankClass& shown = rank >= 0 ? plan.class_of(rank) : plan.fullest();
+  const RankClass& shown = plan.class_of(rank);
   text += rank_text(shown.plan, rank >= 0 ? rank : shown.ranks.front());
   return text;
 }

@@ -169,6 +169,10 @@ std::string count_of(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string named_line(std::string_view name, std::string_view value) {
+  return fmt::format("  {:<12} {}\n", name, value);
+}
+
 std::string text_of(const std::vector<Table>& tables) {
   std::string text;
   for (const Table& table : tables)

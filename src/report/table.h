@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -57,6 +58,9 @@ class Table {
 
 /// "1 thread", "2 threads": a count with its noun.
 std::string count_of(int64_t count, const std::string& noun);
+
+/// "  name         value": a line of a summary whose values stand below each other.
+std::string named_line(std::string_view name, std::string_view value);
 
 /// The texts of the non-empty tables, with a blank line before each.
 std::string text_of(const std::vector<Table>& tables);

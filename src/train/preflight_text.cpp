@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "data/source.h"
+#include "report/table.h"
 #include "train/phase_sampler.h"
 #include "train/preflight.h"
 #include "train/run_layout.h"
@@ -158,9 +159,7 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
                           const Preflight& f) {
   const ParameterCounts n = count_parameters(model.decoder());
   std::string t;
-  const auto line = [&](const char* name, const std::string& value) {
-    t += fmt::format("  {:<12} {}\n", name, value);
-  };
+  const auto line = [&](const char* name, const std::string& value) { t += named_line(name, value); };
   line("model", fmt::format("{} parameters ({}), {} active per token ({} without embedding)",
                             format_count(static_cast<double>(n.total)), group_digits(n.total),
                             format_count(static_cast<double>(n.active)),
