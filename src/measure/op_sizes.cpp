@@ -48,6 +48,14 @@ OpSizes attention_sizes(const OpRun& run) {
 
 }  // namespace
 
+std::array<double, 5> log_ratios(const OpSizes& a, const OpSizes& b) {
+  const auto ratio = [](int64_t x, int64_t y) {
+    return x > 0 && y > 0 ? std::log(static_cast<double>(x) / static_cast<double>(y)) : 0;
+  };
+  return {ratio(a.m, b.m), ratio(a.n, b.n), ratio(a.k, b.k), ratio(a.width, b.width),
+          ratio(a.length, b.length)};
+}
+
 std::string shapes_of(std::span<const Tensor> tensors) {
   std::string text;
   for (const Tensor& t : tensors) {

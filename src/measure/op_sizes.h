@@ -1,6 +1,7 @@
 // The sizes of a product or of attention, from the call of an op: what its speed depends on; and shapes as
 // text.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,6 +20,9 @@ struct OpSizes {
 /// Of a product from its weight, [N, K] or [E, N, K] of E experts, and its FLOPs; of attention from the pairs
 /// of query and key that it multiplies: a causal sequence of L tokens has L / 2 a row.
 OpSizes sizes_of(const OpRun& run);
+
+/// How much larger each of the first sizes is, as a natural logarithm; 0 where one of the two is not known.
+std::array<double, 5> log_ratios(const OpSizes& sizes, const OpSizes& others);
 
 /// "1024x768 f32, 2304x768 f32"; undefined ones are left out.
 std::string shapes_of(std::span<const Tensor> tensors);

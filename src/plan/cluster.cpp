@@ -1,6 +1,8 @@
 // See cluster.h.
 #include "plan/cluster.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -34,6 +36,32 @@ class Amounts {
   bool binary_ = false;
 };
 
+/// Of a text that is none of the names: an error that lists them, and false.
+bool is_named(const std::vector<std::string>& names, ConfigErrors& e, const std::string& field,
+              const std::string& text) {
+  const bool found = std::find(names.begin(), names.end(), text) != names.end(), two = names.size() == 2;
+  if (!found)
+    e.add(field, "'{}' is {} {}", text, two ? "neither" : "none of", fmt::join(names, two ? " nor " : ", "));
+  return found;
+}
+
+void validate_points(const DeviceSpec& device, ConfigErrors& e) {
+  for (size_t i = 0; i < device.points.size(); ++i) {
+    const DevicePoint& p = device.points[i];
+    const OpSizes& z = p.sizes;
+    const std::string field = fmt::format("device.points.{}", i);
+    is_named({"linear", "attention"}, e, field + ".op", p.op);
+    is_named({"forward", "backward"}, e, field + ".pass", p.pass);
+    if (p.op == "linear" && std::min({z.m, z.n, z.k}) < 1) e.add(field, "a product has m, n and k");
+    if (p.op == "attention" && std::min(z.width, z.length) < 1)
+      e.add(field, "attention has width and length");
+    if (p.tflops == 0) e.add(field + ".tflops", "is not set");
+    if (is_named({"f32", "bf16", "f8"}, e, field + ".type", p.type) && device.rates.of(p.type) == 0)
+      e.add(field + ".type", "is {}, of which device.rates names no rate: set it, or leave the point out",
+            p.type);
+  }
+}
+
 void validate_links(const Cluster& c, ConfigErrors& e) {
   int64_t inside = 1;
   for (size_t i = 0; i < c.links.size(); ++i) {
@@ -43,10 +71,10 @@ void validate_links(const Cluster& c, ConfigErrors& e) {
     const bool last = i + 1 == c.links.size();
     if (l.ranks == 0 && !last) e.add(field + ".ranks", "is 0, which only the outermost level may have");
     if (l.ranks != 0 && (l.ranks < inside || l.ranks % inside != 0))
-      e.add(field + ".ranks",
-            "{} ranks do not consist of whole domains of the level inside, which have {}: set a "
-            "multiple of {}",
-            l.ranks, inside, inside);
+      e.add(
+          field + ".ranks",
+          "{} ranks do not consist of whole domains of the level inside, which have {}: set a multiple of {}",
+          l.ranks, inside, inside);
     if (l.kind == LinkKind::mesh && l.ranks == 0)
       e.add(field + ".ranks", "a mesh joins so many ranks: set 2 or more");
     if (l.ranks > 0) inside = l.ranks;
@@ -70,11 +98,8 @@ void validate_curves(const Cluster& c, ConfigErrors& e) {
               "{} bytes would take less time than {}: measure again, or leave the point out", curve.bytes[k],
               curve.bytes[k - 1]);
     }
-    static const std::vector<std::string> kKnown = {"all_reduce", "reduce_scatter", "all_gather",
-                                                    "all_to_all"};
-    if (std::find(kKnown.begin(), kKnown.end(), curve.collective) == kKnown.end())
-      e.add(field + ".collective", "'{}' is none of all_reduce, reduce_scatter, all_gather, all_to_all",
-            curve.collective);
+    is_named({"all_reduce", "reduce_scatter", "all_gather", "all_to_all"}, e, field + ".collective",
+             curve.collective);
   }
 }
 
@@ -88,23 +113,7 @@ void Cluster::validate(ConfigErrors& e) const {
   if (device.rates.f32 + device.rates.bf16 + device.rates.f8 == 0)
     e.add("device.rates", "names no rate: set bf16, f32 or f8");
   if (device.bandwidth == 0) e.add("device.bandwidth", "is not set: GB/s of the device's memory");
-  for (size_t i = 0; i < device.points.size(); ++i) {
-    const DevicePoint& p = device.points[i];
-    const std::string field = fmt::format("device.points.{}", i);
-    if (p.op != "linear" && p.op != "attention")
-      e.add(field + ".op", "'{}' is neither linear nor attention", p.op);
-    if (p.pass != "forward" && p.pass != "backward")
-      e.add(field + ".pass", "'{}' is neither forward nor backward", p.pass);
-    if (p.op == "linear" && std::min({p.m, p.n, p.k}) < 1) e.add(field, "a product has m, n and k");
-    if (p.op == "attention" && std::min(p.width, p.length) < 1)
-      e.add(field, "attention has width and length");
-    if (p.tflops == 0) e.add(field + ".tflops", "is not set");
-    if (p.type != "f32" && p.type != "bf16" && p.type != "f8")
-      e.add(field + ".type", "'{}' is none of f32, bf16, f8", p.type);
-    else if (device.rates.of(p.type) == 0)
-      e.add(field + ".type", "is {}, of which device.rates names no rate: set it, or leave the point out",
-            p.type);
-  }
+  validate_points(device, e);
   validate_links(*this, e);
   validate_curves(*this, e);
   for (size_t i = 0; i < storage.size(); ++i)

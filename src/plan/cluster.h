@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "measure/op_sizes.h"
 
 namespace ingot {
 
@@ -14,6 +15,17 @@ enum class Quality { described, published, measured };
 constexpr auto enum_names(Quality) {
   return names_in_order<Quality>("described", "published", "measured");
 }
+
+/// Where a part's numbers are from.
+struct Sourced {
+  std::string source;
+  Quality quality = Quality::published;
+  template <class Visitor>
+  void visit_source(Visitor& v) {
+    v("source", source, "where the numbers are from");
+    v("quality", quality, "measured, published or described");
+  }
+};
 
 /// Dense peaks, in 1e12 operations per second; 0: the device has no such type.
 struct DeviceRates {
@@ -29,37 +41,32 @@ struct DeviceRates {
 };
 
 /// What a kernel reaches.
-struct DevicePoint {
+struct DevicePoint : Sourced {
   std::string op = "linear", pass = "forward", type = "bf16";
-  int64_t m = 0, n = 0, k = 0, width = 0, length = 0;
+  OpSizes sizes;
   double tflops = 0;
-  std::string source;
-  Quality quality = Quality::published;
   template <class Visitor>
   void visit(Visitor& v) {
     v("op", op, "linear or attention");
     v("pass", pass, "forward or backward");
     v("type", type, "f32, bf16 or f8");
-    v("m", m, "rows of a product", up_to(1e12));
-    v("n", n, "columns of its result", up_to(1e12));
-    v("k", k, "length of its sums", up_to(1e12));
-    v("width", width, "of a query's head, for attention", up_to(1e12));
-    v("length", length, "tokens of a sequence, for attention", up_to(1e12));
+    v("m", sizes.m, "rows of a product", up_to(1e12));
+    v("n", sizes.n, "columns of its result", up_to(1e12));
+    v("k", sizes.k, "length of its sums", up_to(1e12));
+    v("width", sizes.width, "of a query's head, for attention", up_to(1e12));
+    v("length", sizes.length, "tokens of a sequence, for attention", up_to(1e12));
     v("tflops", tflops, "TFLOP/s that it reaches", positive(1e9));
-    v("source", source, "where the number is from");
-    v("quality", quality, "measured, published or described");
+    visit_source(v);
   }
 };
 
-struct DeviceSpec {
+struct DeviceSpec : Sourced {
   std::string memory, reserved = "0B";
   bool copies = true;
   double launch_us = 0, hour_price = 0, bandwidth = 0, product_share = 0.7, attention_share = 0.5;
   double rate_beside_transfers = 1;
   DeviceRates rates;
   std::vector<DevicePoint> points;
-  std::string source;
-  Quality quality = Quality::published;
   template <class Visitor>
   void visit(Visitor& v) {
     v("memory", memory, "of a device, e.g. 80GB");
@@ -75,8 +82,7 @@ struct DeviceSpec {
       "share of their rate that kernels keep while a transfer runs beside them", positive(1));
     v("rates", rates, "dense peaks");
     v("points", points, "rates that kernels reach");
-    v("source", source, "where the numbers are from");
-    v("quality", quality, "measured, published or described");
+    visit_source(v);
   }
 };
 
@@ -94,15 +100,13 @@ constexpr auto enum_names(LinkKind) {
                                             {LinkKind::shared, "shared_memory"}}};
 }
 
-struct LinkLevel {
+struct LinkLevel : Sourced {
   std::string name;
   int64_t ranks = 0;
   LinkKind kind = LinkKind::one;
   double gb_per_s = 0, latency_us = 0, reduce_gb_per_s = 0, oversubscribed = 1;
   int64_t domains_per_leaf = 0;
   bool overlaps = false;
-  std::string source;
-  Quality quality = Quality::published;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the level");
@@ -115,26 +119,23 @@ struct LinkLevel {
     v("oversubscribed", oversubscribed, "factor by which traffic between leaves is slower", between(1, 1e6));
     v("domains_per_leaf", domains_per_leaf, "inner domains on one leaf; 0: all", up_to(bounds::kRanks));
     v("overlaps", overlaps, "transfers here run while those inside run");
-    v("source", source, "where the numbers are from");
-    v("quality", quality, "measured, published or described");
+    visit_source(v);
   }
 };
 
 /// A measured collective: better than any formula.
-struct BandwidthCurve {
+struct BandwidthCurve : Sourced {
   std::string collective = "all_reduce";
   int64_t ranks = 2;
   std::vector<double> bytes, gb_per_s;
-  std::string source;
-  Quality quality = Quality::measured;
+  BandwidthCurve() { quality = Quality::measured; }
   template <class Visitor>
   void visit(Visitor& v) {
     v("collective", collective, "all_reduce, reduce_scatter, all_gather or all_to_all");
     v("ranks", ranks, "of the group", between(2, bounds::kRanks));
     v("bytes", bytes, "sizes, ascending", positive(1e15));
     v("gb_per_s", gb_per_s, "bus bandwidth at each size", positive(1e9));
-    v("source", source, "where the numbers are from");
-    v("quality", quality, "measured, published or described");
+    visit_source(v);
   }
 };
 
@@ -150,18 +151,16 @@ struct HostSpec {
   }
 };
 
-struct StorageSpec {
-  std::string name, source;
+struct StorageSpec : Sourced {
+  std::string name;
   double read_gb_per_s = 0, write_gb_per_s = 0, iops = 0;
-  Quality quality = Quality::published;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the storage");
     v("read_gb_per_s", read_gb_per_s, "GB/s of a node", positive(1e9));
     v("write_gb_per_s", write_gb_per_s, "GB/s of a node", positive(1e9));
     v("iops", iops, "reads a second; 0: not known", up_to(1e12));
-    v("source", source, "where the numbers are from");
-    v("quality", quality, "measured, published or described");
+    visit_source(v);
   }
 };
 

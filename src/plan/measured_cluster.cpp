@@ -1,13 +1,16 @@
 // See measured_cluster.h.
 #include "plan/measured_cluster.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <numbers>
+#include <numeric>
 #include <set>
-#include <tuple>
 
 #include "base/build_info.h"
 #include "base/error.h"
@@ -35,10 +38,8 @@ void require_one_host(Communicator& group) {
   std::set<std::string> hosts;
   for (const std::string& host : all_gather_text(group, host_name())) hosts.insert(host);
   if (hosts.size() == 1) return;
-  std::string list;
-  for (const std::string& host : hosts) list += (list.empty() ? "" : ", ") + host;
   throw Error(fmt::format("the ranks are on {} hosts ({}): a cluster file of one machine is measured here",
-                          hosts.size(), list),
+                          hosts.size(), fmt::join(hosts, ", ")),
               "launch it on one host, and add a [[links]] for what is between hosts: `ingot launch ... bench "
               "comm` measures that");
 }
@@ -81,82 +82,83 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   device.launch_us = rounded(1e6 * mean[3]);
 }
 
-/// A point before its rate is known: the share of P that the kernel reached on this rank.
-struct Reached {
-  DevicePoint point;
-  double share = 0;
+/// What products and attention reach by their sizes. Products of all passes of a shape are one point, of
+/// attention the forward passes and the others.
+class PointSums {
+ public:
+  /// `at_peak`: FLOPs that the peak would have done in the time.
+  void add(const OpSizes& sizes, OpPass pass, double flops, double at_peak) {
+    if (sizes == OpSizes{}) return;
+    const bool backward = sizes.width > 0 && pass != OpPass::forward && pass != OpPass::recompute;
+    Sum& sum = sums_[{sizes, backward}];
+    sum.flops += flops, sum.at_peak += at_peak;
+  }
+  /// With shares of the peak as their rates.
+  std::vector<DevicePoint> points(const std::string& type, const char* source) const {
+    std::vector<DevicePoint> points;
+    for (const auto& [key, sum] : sums_)
+      points.push_back(point_of(type, key.first, key.second, source, sum.flops / sum.at_peak));
+    return points;
+  }
+  static DevicePoint point_of(const std::string& type, const OpSizes& sizes, bool backward,
+                              const char* source, double rate) {
+    DevicePoint p;
+    p.op = sizes.width > 0 ? "attention" : "linear", p.pass = backward ? "backward" : "forward";
+    p.type = type, p.sizes = sizes, p.tflops = rate;
+    p.source = source, p.quality = Quality::measured;
+    return p;
+  }
+
+ private:
+  struct Sum {
+    double flops = 0, at_peak = 0;
+  };
+  std::map<std::pair<OpSizes, bool>, Sum> sums_;  ///< backward: true
 };
 
-DevicePoint product_point(const std::string& type, const OpSizes& sizes, const char* source) {
-  DevicePoint p;
-  p.op = "linear", p.type = type, p.m = sizes.m, p.n = sizes.n, p.k = sizes.k;
-  p.source = source, p.quality = Quality::measured;
-  return p;
+/// The points with their shares of the peak as rates, four digits of them; without those that reach
+/// nothing.
+std::vector<DevicePoint> scaled(std::vector<DevicePoint> points, double f32_tflops) {
+  for (DevicePoint& p : points) p.tflops = rounded(f32_tflops * p.tflops);
+  std::erase_if(points, [](const DevicePoint& p) { return p.tflops <= 0; });
+  return points;
 }
 
-DevicePoint attention_point(const std::string& type, bool forward, const OpSizes& sizes, const char* source) {
-  DevicePoint p;
-  p.op = "attention", p.pass = forward ? "forward" : "backward", p.type = type;
-  p.width = sizes.width, p.length = sizes.length;
-  p.source = source, p.quality = Quality::measured;
-  return p;
+PresetStep step_of(const ClusterMeasureOptions& o, int64_t length, bool bf16) {
+  return {.preset = o.preset, .batch = 1, .length = length, .vocab = o.vocab, .bf16 = bf16};
 }
 
-void reach_products(const ClusterMeasureOptions& o, double read_gbs, std::vector<Reached>& found) {
-  GemmBenchOptions bench;
-  bench.read_gbs = read_gbs;
-  bench.parts = {GemmPart::map}, bench.decode = false;
-  bench.sizes = o.sizes, bench.depths = o.depths, bench.trials = o.trials, bench.seconds = o.seconds;
-  const PresetStep step{.preset = o.preset, .batch = 1, .length = o.lengths.front(), .vocab = o.vocab};
-  for (const GemmRow& row : bench_gemm(preset_recipe(step, {}), bench).rows)
-    found.push_back({product_point(name_of(row.type), {row.product.rows, row.product.n, row.product.k},
-                                   "ingot bench cluster: a product alone"),
-                     row.share.median});
-}
-
-/// Products and attention of a step of the preset, each alone, in the passes that it has.
-void reach_ops(const ClusterMeasureOptions& o, int64_t length, bool bf16, double read_gbs,
-               std::vector<Reached>& found) {
-  constexpr const char* kSource = "ingot bench cluster: an op of a step alone";
-  OpsBenchOptions bench;
-  bench.only = {"linear", "attention"}, bench.trials = o.trials, bench.seconds = o.seconds;
-  bench.read_gbs = read_gbs;
-  const PresetStep step{.preset = o.preset, .batch = 1, .length = length, .vocab = o.vocab, .bf16 = bf16};
-  const OpsBenchReport report = bench_ops(preset_recipe(step, {}), bench);
-  struct Sum {
-    double flops = 0, seconds = 0;
-  };
-  std::map<std::tuple<OpSizes, bool>, Sum> sums;  // of attention: its forward apart
-  for (const OpRow& row : report.rows) {
-    if (row.sizes == OpSizes{}) continue;
-    const bool backward = row.sizes.width > 0 && row.pass != OpPass::forward;
-    Sum& sum = sums[{row.sizes, backward}];
-    sum.flops += row.flops, sum.seconds += row.seconds.median;
-  }
-  const char* type = bf16 ? "bf16" : "f32";
-  for (const auto& [key, sum] : sums) {
-    const auto& [sizes, backward] = key;
-    found.push_back({sizes.width > 0 ? attention_point(type, !backward, sizes, kSource)
-                                     : product_point(type, sizes, kSource),
-                     sum.flops / sum.seconds / (1e9 * report.peak_gflops)});
-  }
-}
-
+/// Products of a map of sizes, then products and attention of steps of the preset, each alone, in the
+/// passes that it has.
 void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
-  std::vector<Reached> found;
-  reach_products(o, device.bandwidth, found);
+  GemmBenchOptions products;
+  products.read_gbs = device.bandwidth;
+  products.parts = {GemmPart::map}, products.decode = false;
+  products.sizes = o.sizes, products.depths = o.depths, products.trials = o.trials;
+  products.seconds = o.seconds;
+  std::vector<DevicePoint> found;
+  for (const GemmRow& row :
+       bench_gemm(preset_recipe(step_of(o, o.lengths.front(), false), {}), products).rows)
+    found.push_back(PointSums::point_of(name_of(row.type), {row.product.rows, row.product.n, row.product.k},
+                                        false, "ingot bench cluster: a product alone", row.share.median));
+  OpsBenchOptions ops;
+  ops.only = {"linear", "attention"}, ops.trials = o.trials, ops.seconds = o.seconds;
+  ops.read_gbs = device.bandwidth;
   for (const int64_t length : o.lengths)
     for (const bool bf16 : {false, true}) {
       group.barrier();
-      reach_ops(o, length, bf16, device.bandwidth, found);
+      const OpsBenchReport report = bench_ops(preset_recipe(step_of(o, length, bf16), {}), ops);
+      PointSums sums;
+      for (const OpRow& row : report.rows)
+        sums.add(row.sizes, row.pass, row.flops, 1e9 * report.peak_gflops * row.seconds.median);
+      for (DevicePoint& p : sums.points(bf16 ? "bf16" : "f32", "ingot bench cluster: an op of a step alone"))
+        found.push_back(std::move(p));
     }
   std::vector<double> shares;
-  for (const Reached& r : found) shares.push_back(r.share);
+  for (const DevicePoint& p : found) shares.push_back(p.tflops);
   shares = mean_of_ranks(group, std::move(shares));
-  for (size_t i = 0; i < found.size(); ++i) {
-    found[i].point.tflops = rounded(device.rates.f32 * shares[i]);
-    device.points.push_back(found[i].point);
-  }
+  for (size_t i = 0; i < found.size(); ++i) found[i].tflops = shares[i];
+  device.points = scaled(std::move(found), device.rates.f32);
 }
 
 /// No product is faster than the peak: where one was, that is the peak. And what stands for sizes far from
@@ -207,9 +209,9 @@ StorageSpec storage_spec(const StorageReport& r) {
   return s;
 }
 
-/// Of the bytes of a collective of n ranks, what passes the memory, over n - 1.
-double traffic_factor(const CommMeasurement& m) {
-  return m.kind == CommKind::all_reduce ? 2 : 1;
+/// Of a collective of n ranks, the bytes that pass the memory, over n - 1.
+double traffic(const CommMeasurement& m) {
+  return (m.kind == CommKind::all_reduce ? 2 : 1) * static_cast<double>(m.bytes);
 }
 
 bool has_formula(const CommMeasurement& m) {
@@ -224,7 +226,7 @@ LinkFit fit_shared_memory(const std::vector<CommMeasurement>& measured) {
   double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
   for (const CommMeasurement& m : measured) {
     if (!has_formula(m)) continue;
-    const double a = (m.ranks - 1) / m.seconds, b = a * traffic_factor(m) * static_cast<double>(m.bytes);
+    const double a = (m.ranks - 1) / m.seconds, b = a * traffic(m);
     aa += a * a, ab += a * b, bb += b * b, a1 += a, b1 += b;
   }
   INGOT_CHECK(bb > 0, "no collective of several ranks among {} measurements", measured.size());
@@ -235,10 +237,7 @@ LinkFit fit_shared_memory(const std::vector<CommMeasurement>& measured) {
   std::vector<double> off;
   for (const CommMeasurement& m : measured)
     if (has_formula(m))
-      off.push_back(
-          std::fabs((m.ranks - 1) * (latency + per_byte * traffic_factor(m) * static_cast<double>(m.bytes)) /
-                        m.seconds -
-                    1));
+      off.push_back(std::fabs((m.ranks - 1) * (latency + per_byte * traffic(m)) / m.seconds - 1));
   return {1e-9 / per_byte, 1e6 * latency, spread_of(off).median};
 }
 
@@ -266,53 +265,34 @@ std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measur
 }
 
 std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops) {
-  struct Sum {
-    double flops = 0, at_peak = 0;  ///< at_peak: what the peak would have done in the time
-  };
-  std::map<std::tuple<OpSizes, bool>, Sum> sums;
+  PointSums sums;
   for (const RankProfile& rank : profile.ranks) {
     const double peak = 1e9 * spread_of(rank.peak_gflops).median;
     for (const StepSpan& step : rank.steps)
-      for (const OpSpan& op : step.ops) {
-        if (op.sizes == OpSizes{} || op.seconds() <= 0) continue;
-        const bool backward =
-            op.sizes.width > 0 && op.pass != OpPass::forward && op.pass != OpPass::recompute;
-        Sum& sum = sums[{op.sizes, backward}];
-        sum.flops += op.flops, sum.at_peak += peak * op.seconds();
-      }
+      for (const OpSpan& op : step.ops)
+        if (op.seconds() > 0) sums.add(op.sizes, op.pass, op.flops, peak * op.seconds());
   }
-  constexpr const char* kSource = "ingot bench cluster --run: in steps of the run";
-  std::vector<DevicePoint> points;
-  for (const auto& [key, sum] : sums) {
-    const auto& [sizes, backward] = key;
-    DevicePoint p = sizes.width > 0 ? attention_point(profile.precision, !backward, sizes, kSource)
-                                    : product_point(profile.precision, sizes, kSource);
-    p.tflops = rounded(f32_tflops * sum.flops / sum.at_peak);
-    if (p.tflops > 0) points.push_back(std::move(p));
-  }
-  return points;
+  return scaled(sums.points(profile.precision, "ingot bench cluster --run: in steps of the run"), f32_tflops);
 }
 
 std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,
                                           const std::vector<DevicePoint>& others) {
-  const auto far = [](int64_t x, int64_t y) {
-    return x > 0 && y > 0 && std::fabs(std::log2(static_cast<double>(x) / static_cast<double>(y))) > 1;
-  };
-  const size_t count = of_run.size();
+  std::vector<DevicePoint> kept = of_run;
   for (const DevicePoint& p : others) {
-    const bool known = std::any_of(
-        of_run.begin(), of_run.begin() + static_cast<std::ptrdiff_t>(count), [&](const DevicePoint& r) {
-          return r.op == p.op && r.type == p.type && r.pass == p.pass && !far(r.m, p.m) && !far(r.n, p.n) &&
-                 !far(r.k, p.k) && !far(r.width, p.width) && !far(r.length, p.length);
-        });
-    if (!known) of_run.push_back(p);
+    const bool known = std::any_of(of_run.begin(), of_run.end(), [&](const DevicePoint& r) {
+      const auto ratios = log_ratios(r.sizes, p.sizes);
+      return r.op == p.op && r.type == p.type && r.pass == p.pass &&
+             std::all_of(ratios.begin(), ratios.end(),
+                         [](double ratio) { return std::fabs(ratio) <= std::numbers::ln2; });
+    });
+    if (!known) kept.push_back(p);
   }
-  return of_run;
+  return kept;
 }
 
 Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
-  std::vector<int> everyone;
-  for (int r = 0; r < world.ranks(); ++r) everyone.push_back(r);
+  std::vector<int> everyone(static_cast<size_t>(world.ranks()));
+  std::iota(everyone.begin(), everyone.end(), 0);
   const std::unique_ptr<Communicator> group = world.group("measure cluster", everyone);
   require_one_host(*group);
   const MachineInfo machine = machine_info();

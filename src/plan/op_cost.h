@@ -17,19 +17,21 @@ class OpCostModel {
   /// `type`: in which products compute: f32, bf16 or f8. Throws Error where the device has no such rate.
   OpCostModel(const Cluster& cluster, std::string type);
   OpTime time_of(const PassStep& step) const;
-  double peak() const { return peak_; }  ///< FLOP/s
-  /// What products of this shape reach, as a share of the peak: between points, by the distance of their
-  /// logarithms. `quality` gets that of the nearest point.
-  double product_share(double m, double n, double k, Quality* quality = nullptr) const;
-  double attention_share(const std::string& pass, double width, double length,
-                         Quality* quality = nullptr) const;
+  double peak() const { return peak_of(type_); }  ///< FLOP/s
   /// Of bytes that pass through memory once.
-  double memory_seconds(double bytes) const { return bytes / (1e9 * cluster_.device.bandwidth); }
+  double memory_seconds(double bytes) const { return bytes / (1e9 * device_.bandwidth); }
 
  private:
-  const Cluster& cluster_;
+  /// What products or attention of a shape reach.
+  struct Reached {
+    double flops;  ///< a second
+    Quality quality;
+  };
+  Reached reached(const PassStep& step) const;
+  double peak_of(const std::string& type) const { return 1e12 * device_.rates.of(type); }
+
+  const DeviceSpec& device_;
   std::string type_;
-  double peak_;
 };
 
 }  // namespace ingot

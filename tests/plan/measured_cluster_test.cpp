@@ -122,19 +122,19 @@ TEST(MeasuredCluster, PointsOfAProfileAreSharesOfItsPeak) {
   }
   const auto product =
       std::find_if(points.begin(), points.end(), [](const auto& p) { return p.op == "linear"; });
-  EXPECT_EQ(product->m, 512);
-  EXPECT_EQ(product->n, 256);
-  EXPECT_EQ(product->k, 128);
+  EXPECT_EQ(product->sizes.m, 512);
+  EXPECT_EQ(product->sizes.n, 256);
+  EXPECT_EQ(product->sizes.k, 128);
 }
 
 TEST(MeasuredCluster, ARunsPointsStandForTheirNeighbourhood) {
   const std::vector<DevicePoint> of_run = points_of(profile(), 0.3);
   DevicePoint near = of_run.front(), far = near, other = near;
   ASSERT_EQ(near.op, "attention");
-  near.length = 1000, far.length = 1100, other.type = "f32";
+  near.sizes.length = 1000, far.sizes.length = 1100, other.type = "f32";
   const std::vector<DevicePoint> kept = preferred_points(of_run, {near, far, other});
   ASSERT_EQ(kept.size(), 5u);
-  EXPECT_EQ(kept[3].length, 1100);
+  EXPECT_EQ(kept[3].sizes.length, 1100);
   EXPECT_EQ(kept[4].type, "f32");
 }
 
@@ -203,7 +203,8 @@ TEST(BenchClusterCommand, WritesAFileThatPlans) {
   for (const DevicePoint& p : c.device.points) {
     EXPECT_EQ(p.quality, Quality::measured);
     EXPECT_FALSE(p.source.empty());
-    EXPECT_TRUE(p.op != "linear" || p.tflops <= c.device.rates.of(p.type)) << p.m << " " << p.n << " " << p.k;
+    EXPECT_TRUE(p.op != "linear" || p.tflops <= c.device.rates.of(p.type))
+        << p.sizes.m << " " << p.sizes.n << " " << p.sizes.k;
     products += p.op == "linear", forward += p.op == "attention" && p.pass == "forward",
         backward += p.op == "attention" && p.pass == "backward";
   }
