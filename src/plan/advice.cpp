@@ -18,163 +18,13 @@ namespace {
 constexpr double kGain = 0.005;
 
 std::string list_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& n : names) text += fmt::format("{}\"{}\"", text.empty() ? "" : ", ", n);
-  return "[" + text + "]";
+  return names.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(names, "\", \""));
 }
 
-class Remedies {
- public:
-  Remedies(const Recipe& recipe, const std::string& phase, int ranks, const Cluster& cluster)
-      : recipe_(recipe), ranks_(ranks), cluster_(cluster) {
-    while (recipe_.phases.at(phase_).name != phase) ++phase_;
-  }
-
-  std::vector<Remedy> all() {
-    micro_batches();
-    tensor_ranks();
-    pipeline();
-    experts();
-    context();
-    sharding();
-    memory();
-    storage();
-    return std::move(remedies_);
-  }
-
- private:
-  void add(const char* limit, std::vector<std::string> fields, const char* cost) {
-    remedies_.push_back({.limit = limit, .fields = std::move(fields), .cost = cost});
-  }
-  template <class... Args>
-  static std::string parallel(fmt::format_string<Args...> text, Args&&... args) {
-    return "--parallel." + fmt::format(text, std::forward<Args>(args)...);
-  }
-  int64_t domain() const {
-    const int64_t inside = cluster_.links.empty() ? 0 : cluster_.links.front().ranks;
-    return inside > 0 ? inside : ranks_;
-  }
-
-  void micro_batches() {
-    const PhaseConfig& s = recipe_.phases[phase_];
-    const auto set = [&](const char* limit, int64_t rows, const char* cost) {
-      add(limit, {fmt::format("--phases.{}.micro_batch={}", phase_, rows)}, cost);
-    };
-    if (s.micro_batch > 0) set("products", 2 * s.micro_batch, "larger products, fewer launches");
-    if (s.micro_batch != 1) set("memory", std::max<int64_t>(1, s.micro_batch / 2), "smaller products");
-  }
-
-  void tensor_ranks() {
-    const ParallelConfig& p = recipe_.parallel;
-    if (p.tensor > 1)
-      add("tensor ranks",
-          {parallel("tensor={}", p.tensor / 2), parallel("sequence={}", p.sequence && p.tensor > 2)},
-          "fewer exchanges in each layer, larger products");
-    if (2 * p.tensor <= std::min<int64_t>(domain(), ranks_))
-      add("memory", {parallel("tensor={}", 2 * p.tensor), parallel("sequence=true")},
-          "more exchanges in each layer, smaller products");
-    if (p.tensor > 1 && !p.sequence) add("memory", {parallel("sequence=true")}, "rows are sharded");
-  }
-
-  void pipeline() {
-    const ParallelConfig& p = recipe_.parallel;
-    const auto stages = [&](int64_t count, int64_t chunks) {
-      std::vector<std::string> fields = {parallel("pipeline={}", count), parallel("chunks={}", chunks),
-                                         parallel("schedule={}", chunks > 1 ? "interleaved" : "1f1b")};
-      if (!p.layout.empty()) fields.push_back(parallel("layout="));
-      return fields;
-    };
-    if (p.pipeline > 1) {
-      add("pipeline", stages(p.pipeline / 2, p.pipeline == 2 ? 1 : p.chunks), "fewer stages to wait for");
-      add("pipeline", stages(p.pipeline, 2 * p.chunks), "shorter waits, more messages, more in flight");
-      if (p.layout.empty() && p.chunks == 1 && p.schedule != PipelineScheduleKind::zero_bubble)
-        add("pipeline", {parallel("schedule=zero_bubble")}, "gradients of weights fill the waits");
-    }
-    if (2 * p.pipeline * p.chunks <= recipe_.model.layers)
-      add("memory", stages(2 * p.pipeline, p.chunks), "more stages to wait for");
-  }
-
-  void experts() {
-    const ParallelConfig& p = recipe_.parallel;
-    const int64_t experts = recipe_.model.moe.experts;
-    if (experts == 0) return;
-    if (p.expert > 1) {
-      add("expert ranks", {parallel("expert={}", p.expert / 2)}, "fewer rows leave their rank");
-      if (!p.dispatch_bf16) add("expert ranks", {parallel("dispatch_bf16=true")}, "rows are rounded to bf16");
-      if (p.schedule != PipelineScheduleKind::merged)
-        add("expert ranks", {parallel("schedule=merged"), parallel("chunks=1")},
-            "exchanges run beside another micro-batch's kernels");
-      if (p.dispatch != DispatchKind::hierarchical && p.expert > domain())
-        add("expert ranks", {parallel("dispatch=hierarchical"), parallel("node_ranks={}", domain())},
-            "a row is sent once to each node");
-      if (p.dispatch_capacity == 0)
-        add("memory", {parallel("dispatch_capacity=2")},
-            "more rows than twice an even routing's are an error");
-    }
-    if (2 * p.expert <= std::min<int64_t>(experts, ranks_))
-      add("memory", {parallel("expert={}", 2 * p.expert)}, "more rows leave their rank");
-  }
-
-  void context() {
-    const ParallelConfig& p = recipe_.parallel;
-    if (p.context == 1) return;
-    add("context ranks", {parallel("context={}", p.context / 2)}, "fewer exchanges in each layer");
-    for (const ContextForm form : {ContextForm::heads, ContextForm::gather, ContextForm::ring})
-      if (form != p.context_form)
-        add("context ranks", {parallel("context_form={}", name_of(form))}, "other exchanges for attention");
-  }
-
-  void sharding() {
-    const ParallelConfig& p = recipe_.parallel;
-    const auto shard = [&](ShardLevel level) { return parallel("shard={}", name_of(level)); };
-    if (p.shard != ShardLevel::none)
-      add("data ranks", {shard(ShardLevel::none)}, "each rank has all of its state");
-    if (p.shard != ShardLevel::optimizer)
-      add(p.shard == ShardLevel::full ? "data ranks" : "memory", {shard(ShardLevel::optimizer)},
-          "state is sharded, new weights are exchanged");
-    if (p.shard != ShardLevel::full)
-      add("memory", {shard(ShardLevel::full)}, "weights are gathered in every pass");
-    if (p.shard == ShardLevel::full && p.shard_ranks == 0 && domain() < ranks_)
-      add("data ranks", {parallel("shard_ranks={}", domain())}, "weights are gathered inside a node");
-    if (!p.measures_bucket() && recipe_.parallel.shard != ShardLevel::full)
-      add("data ranks", {parallel("bucket=100MiB")}, "fewer, longer sums");
-    if (p.shard != ShardLevel::none && !p.whole_matrices && recipe_.optimizer.groups.matrices == "muon")
-      add("data ranks", {parallel("whole_matrices=true")},
-          "Muon exchanges no matrices, shares are less even");
-  }
-
-  void memory() {
-    const MemoryConfig& m = recipe_.memory;
-    if (!m.recompute.empty()) add("other kernels", {"--memory.recompute=[]"}, "nothing runs forward twice");
-    std::vector<std::string> recompute, offload = m.offload;
-    for (const PolicyLevel& level : policy_levels()) {
-      recompute.insert(recompute.end(), level.recompute.begin(), level.recompute.end());
-      offload.insert(offload.end(), level.offload.begin(), level.offload.end());
-      if (!level.offload.empty())
-        add("memory", {"--memory.offload=" + list_of(offload)}, level.cost);
-      else if (recompute != m.recompute)
-        add("memory", {"--memory.recompute=" + list_of(recompute)}, level.cost);
-    }
-  }
-
-  void storage() {
-    const OptimizerConfig& o = recipe_.optimizer;
-    if (o.first_moment == ValueStorage::f32)
-      add("memory", {"--optimizer.first_moment=bf16", "--optimizer.second_moment=bf16"},
-          "moments are rounded to bf16");
-    if (recipe_.parallel.shard != ShardLevel::none) return;  // the others are for whole weights
-    if (o.gradient == ValueStorage::f32 && recipe_.parallel.pipeline == 1)
-      add("memory", {"--optimizer.gradient=bf16"}, "gradients are rounded to bf16 once a micro-batch");
-    if (o.master == ValueStorage::f32)
-      add("memory", {"--optimizer.master=bf16_stochastic"}, "weights are rounded to bf16 by chance");
-  }
-
-  const Recipe& recipe_;
-  const int ranks_;
-  const Cluster& cluster_;
-  size_t phase_ = 0;
-  std::vector<Remedy> remedies_;
-};
+template <class... Args>
+std::string parallel(fmt::format_string<Args...> text, Args&&... args) {
+  return "--parallel." + fmt::format(text, std::forward<Args>(args)...);
+}
 
 struct Price {
   int64_t bytes = 0;
@@ -183,10 +33,8 @@ struct Price {
 
 Price price_of(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what) {
   const RunPlan plan = plan_stages(recipe, ranks);
-  Price p;
-  for (const RankClass& c : plan.classes)
-    p.bytes = std::max(p.bytes, c.plan.memory.total() - c.plan.memory.checkpoint);
-  p.time = time_run(recipe, plan, cluster, what);
+  Price p{.time = time_run(recipe, plan, cluster, what)};
+  for (const RankClass& c : plan.classes) p.bytes = std::max(p.bytes, c.plan.memory.on_device());
   return p;
 }
 
@@ -223,7 +71,104 @@ Recipe planned(const Recipe& recipe, const std::string& phase) {
 
 std::vector<Remedy> possible_remedies(const Recipe& recipe, const std::string& phase, int ranks,
                                       const Cluster& cluster) {
-  return Remedies(recipe, phase, ranks, cluster).all();
+  const ParallelConfig& p = recipe.parallel;
+  const OptimizerConfig& o = recipe.optimizer;
+  const MemoryConfig& m = recipe.memory;
+  const int64_t experts = recipe.model.moe.experts;
+  const int64_t inside = cluster.links.empty() ? 0 : cluster.links.front().ranks,
+                domain = inside > 0 ? inside : ranks;
+  std::vector<Remedy> all;
+  const auto add = [&](const char* limit, std::vector<std::string> fields, const char* cost) {
+    all.push_back({.limit = limit, .fields = std::move(fields), .cost = cost});
+  };
+
+  const auto s = std::find_if(recipe.phases.begin(), recipe.phases.end(),
+                              [&](const PhaseConfig& of) { return of.name == phase; });
+  const auto rows = [&](int64_t n) {
+    return fmt::format("--phases.{}.micro_batch={}", s - recipe.phases.begin(), n);
+  };
+  if (s->micro_batch > 0) add("products", {rows(2 * s->micro_batch)}, "larger products, fewer launches");
+  if (s->micro_batch != 1)
+    add("memory", {rows(std::max<int64_t>(1, s->micro_batch / 2))}, "smaller products");
+
+  if (p.tensor > 1)
+    add("tensor ranks",
+        {parallel("tensor={}", p.tensor / 2), parallel("sequence={}", p.sequence && p.tensor > 2)},
+        "fewer exchanges in each layer, larger products");
+  if (2 * p.tensor <= std::min<int64_t>(domain, ranks))
+    add("memory", {parallel("tensor={}", 2 * p.tensor), parallel("sequence=true")},
+        "more exchanges in each layer, smaller products");
+  if (p.tensor > 1 && !p.sequence) add("memory", {parallel("sequence=true")}, "rows are sharded");
+
+  const auto stages = [&](int64_t count, int64_t chunks) {
+    std::vector<std::string> fields = {parallel("pipeline={}", count), parallel("chunks={}", chunks),
+                                       parallel("schedule={}", chunks > 1 ? "interleaved" : "1f1b")};
+    if (!p.layout.empty()) fields.push_back(parallel("layout="));
+    return fields;
+  };
+  if (p.pipeline > 1) {
+    add("pipeline", stages(p.pipeline / 2, p.pipeline == 2 ? 1 : p.chunks), "fewer stages to wait for");
+    add("pipeline", stages(p.pipeline, 2 * p.chunks), "shorter waits, more messages, more in flight");
+    if (p.layout.empty() && p.chunks == 1 && p.schedule != PipelineScheduleKind::zero_bubble)
+      add("pipeline", {parallel("schedule=zero_bubble")}, "gradients of weights fill the waits");
+  }
+  if (2 * p.pipeline * p.chunks <= recipe.model.layers)
+    add("memory", stages(2 * p.pipeline, p.chunks), "more stages to wait for");
+
+  if (experts > 0 && p.expert > 1) {
+    add("expert ranks", {parallel("expert={}", p.expert / 2)}, "fewer rows leave their rank");
+    if (!p.dispatch_bf16) add("expert ranks", {parallel("dispatch_bf16=true")}, "rows are rounded to bf16");
+    if (p.schedule != PipelineScheduleKind::merged)
+      add("expert ranks", {parallel("schedule=merged"), parallel("chunks=1")},
+          "exchanges run beside another micro-batch's kernels");
+    if (p.dispatch != DispatchKind::hierarchical && p.expert > domain)
+      add("expert ranks", {parallel("dispatch=hierarchical"), parallel("node_ranks={}", domain)},
+          "a row is sent once to each node");
+    if (p.dispatch_capacity == 0)
+      add("memory", {parallel("dispatch_capacity=2")}, "more rows than twice an even routing's are an error");
+  }
+  if (experts > 0 && 2 * p.expert <= std::min<int64_t>(experts, ranks))
+    add("memory", {parallel("expert={}", 2 * p.expert)}, "more rows leave their rank");
+
+  if (p.context > 1) {
+    add("context ranks", {parallel("context={}", p.context / 2)}, "fewer exchanges in each layer");
+    for (const ContextForm form : {ContextForm::heads, ContextForm::gather, ContextForm::ring})
+      if (form != p.context_form)
+        add("context ranks", {parallel("context_form={}", name_of(form))}, "other exchanges for attention");
+  }
+
+  const bool whole = p.shard == ShardLevel::none, full = p.shard == ShardLevel::full;
+  if (!whole) add("data ranks", {parallel("shard=none")}, "each rank has all of its state");
+  if (p.shard != ShardLevel::optimizer)
+    add(full ? "data ranks" : "memory", {parallel("shard=optimizer")},
+        "state is sharded, new weights are exchanged");
+  if (!full) add("memory", {parallel("shard=full")}, "weights are gathered in every pass");
+  if (full && p.shard_ranks == 0 && domain < ranks)
+    add("data ranks", {parallel("shard_ranks={}", domain)}, "weights are gathered inside a node");
+  if (!full && !p.measures_bucket()) add("data ranks", {parallel("bucket=100MiB")}, "fewer, longer sums");
+  if (!whole && !p.whole_matrices && o.groups.matrices == "muon")
+    add("data ranks", {parallel("whole_matrices=true")}, "Muon exchanges no matrices, shares are less even");
+
+  if (!m.recompute.empty()) add("other kernels", {"--memory.recompute=[]"}, "nothing runs forward twice");
+  std::vector<std::string> recompute, offload = m.offload;
+  for (const PolicyLevel& level : policy_levels()) {
+    recompute.insert(recompute.end(), level.recompute.begin(), level.recompute.end());
+    offload.insert(offload.end(), level.offload.begin(), level.offload.end());
+    if (!level.offload.empty())
+      add("memory", {"--memory.offload=" + list_of(offload)}, level.cost);
+    else if (recompute != m.recompute)
+      add("memory", {"--memory.recompute=" + list_of(recompute)}, level.cost);
+  }
+
+  if (o.first_moment == ValueStorage::f32)
+    add("memory", {"--optimizer.first_moment=bf16", "--optimizer.second_moment=bf16"},
+        "moments are rounded to bf16");
+  // The others are for whole weights.
+  if (whole && o.gradient == ValueStorage::f32 && p.pipeline == 1)
+    add("memory", {"--optimizer.gradient=bf16"}, "gradients are rounded to bf16 once a micro-batch");
+  if (whole && o.master == ValueStorage::f32)
+    add("memory", {"--optimizer.master=bf16_stochastic"}, "weights are rounded to bf16 by chance");
+  return all;
 }
 
 Advice advise(const std::function<Recipe(const std::vector<std::string>& fields)>& recipe_with,
