@@ -2,6 +2,8 @@
 #include "plan/page.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 
 #include "base/build_info.h"
 #include "base/progress.h"
@@ -12,10 +14,6 @@
 namespace ingot {
 namespace {
 
-std::string tile(const std::string& value, const std::string& name) {
-  return fmt::format("<div class=tile><b>{}</b><span>{}</span></div>", escape_html(value), escape_html(name));
-}
-
 std::string lines_as_text(const std::string& text) {
   return "<div class=card><pre>" + escape_html(text) + "</pre></div>";
 }
@@ -25,7 +23,7 @@ std::string amount(int64_t bytes) {
 }
 
 std::string byte_bars(const std::string& title, const std::string& subtitle,
-                      const std::vector<std::pair<std::string, int64_t>>& parts) {
+                      std::span<const MemoryPart> parts) {
   std::vector<Bar> bars;
   for (const auto& [name, bytes] : parts)
     if (bytes > 0) bars.push_back({name, amount(bytes), static_cast<double>(bytes)});
@@ -33,31 +31,19 @@ std::string byte_bars(const std::string& title, const std::string& subtitle,
 }
 
 std::string memory_section(const RunPlan& plan, int rank) {
-  const RankClass& shown = rank >= 0 ? plan.class_of(rank) : plan.fullest();
-  const RankMemory& m = shown.plan.memory;
+  const RankClass& shown = plan.class_of(rank);
   const std::string of =
       fmt::format("rank {}, stage {}", rank >= 0 ? rank : shown.ranks.front(), shown.plan.stage);
-  std::vector<std::pair<std::string, int64_t>> segments(shown.plan.slab_by_segment.begin(),
-                                                        shown.plan.slab_by_segment.end());
+  std::vector<MemoryPart> parts = parts_of(shown.plan.memory), segments;
+  parts.pop_back();  // their sum
+  for (const auto& [name, bytes] : shown.plan.slab_by_segment) segments.push_back({name.c_str(), bytes});
   std::stable_sort(segments.begin(), segments.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+                   [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
   return "<h2>Memory</h2><div class=grid2>" +
-         byte_bars("Memory of a rank", of + ", " + amount(m.total()),
-                   {{"masters", m.masters},
-                    {"copies", m.copies},
-                    {"gradients", m.gradients},
-                    {"moments", m.moments},
-                    {"in flight", m.in_flight},
-                    {"checkpoint", m.checkpoint},
-                    {"activations", m.activations}}) +
+         byte_bars("Memory of a rank", of + ", " + amount(shown.plan.memory.total()), parts) +
          byte_bars("Activations at their peak", of + ", phase '" + shown.plan.phase + "'", segments) +
          "</div><div class='scroll more'>" + class_table(plan).html() + "</div>";
 }
-
-/// The colours of a step's timeline.
-constexpr std::pair<SpanOf, int> kColors[] = {
-    {SpanOf::forward, 0}, {SpanOf::backward, 1}, {SpanOf::backward_weight, 2}, {SpanOf::merged, 3},
-    {SpanOf::sums, 4},    {SpanOf::update, 5},   {SpanOf::exchange, 6}};
 
 /// Of a step with more passes the beginning is drawn.
 constexpr size_t kMostSpans = 6000;
@@ -77,32 +63,26 @@ std::string step_timeline(const StepTime& step) {
   t.subtitle = spans.size() < step.spans.size()
                    ? fmt::format("its first {} of {}", format_seconds(t.end), format_seconds(step.seconds))
                    : format_seconds(step.seconds);
-  bool used[enum_count<SpanOf>] = {};
+  std::set<SpanOf> used;
   for (const WorkSpan& s : spans) {
-    used[static_cast<size_t>(s.what)] = true;
-    const bool pass = s.micro_batch >= 0;
+    used.insert(s.what);
+    const std::string pass =
+        s.micro_batch < 0 ? "" : fmt::format(" of micro-batch {}, chunk {}", s.micro_batch, s.chunk);
     t.rows[static_cast<size_t>(s.rank)].second.push_back(
-        {s.begin, s.end, kColors[static_cast<size_t>(s.what)].second,
-         fmt::format("{}{}, {} from {}", name_of(s.what),
-                     pass ? fmt::format(" of micro-batch {}, chunk {}", s.micro_batch, s.chunk) : "",
-                     format_seconds(s.end - s.begin), format_seconds(s.begin))});
+        {s.begin, s.end, static_cast<int>(s.what),
+         fmt::format("{}{}, {} from {}", name_of(s.what), pass, format_seconds(s.end - s.begin),
+                     format_seconds(s.begin))});
   }
-  for (const auto& [what, color] : kColors)
-    if (used[static_cast<size_t>(what)]) t.legend.emplace_back(name_of(what), color);
+  for (const SpanOf what : used) t.legend.emplace_back(name_of(what), static_cast<int>(what));
   return draw(t);
 }
 
 std::string time_section(const RunTime& t) {
-  const RankTime& r = t.step.ranks[static_cast<size_t>(t.step.critical)];
-  std::map<std::string, double> purposes;
-  for (int i = 0; i < kTimesOf; ++i)
-    purposes[name_of(static_cast<TimeOf>(i))] = r.busy[static_cast<size_t>(i)];
-  for (const auto& [channel, seconds] : r.exposed) purposes["waits for " + channel + " ranks"] = seconds;
-  purposes["waits for other stages"] = r.bubble;
+  const auto purposes = purposes_of(t);
   return "<h2>Time</h2><div class=stack>" +
          draw_time_bars("A step by purpose",
-                        fmt::format("of a rank of stage {}, which ends last", t.step.critical), purposes,
-                        t.step.seconds, 12) +
+                        fmt::format("of a rank of stage {}, which ends last", t.step.critical),
+                        {purposes.begin(), purposes.end()}, t.step.seconds, 12) +
          step_timeline(t.step) + "</div>";
 }
 
@@ -133,18 +113,20 @@ std::string search_section(const SearchResult& s) {
 
 std::string render_plan_page(const PlanPage& p) {
   std::string tiles, body, facts = "a plan";
+  const auto tile = [&](const std::string& value, const char* name) {
+    tiles += fmt::format("<div class=tile><b>{}</b><span>{}</span></div>", escape_html(value), name);
+  };
   if (p.plan != nullptr) {
-    const RunPlan& plan = *p.plan;
-    facts = fmt::format("a plan of {}", count_of(plan.what.ranks, "rank"));
-    tiles += tile(format_count(static_cast<double>(plan.parameters.total)), "parameters");
-    tiles += tile(format_count(static_cast<double>(plan.tokens())), "tokens a step");
-    tiles += tile(amount(plan.fullest().plan.memory.total()), "fullest rank");
-    tiles += tile(amount(plan.checkpoint_bytes), "checkpoint");
+    facts += " of " + count_of(p.plan->what.ranks, "rank");
+    tile(format_count(static_cast<double>(p.plan->parameters.total)), "parameters");
+    tile(format_count(static_cast<double>(p.plan->tokens())), "tokens a step");
+    tile(amount(p.plan->fullest().plan.memory.total()), "fullest rank");
+    tile(amount(p.plan->checkpoint_bytes), "checkpoint");
   }
   if (p.time != nullptr) {
-    tiles += tile(format_seconds(p.time->step.seconds), "a step");
-    tiles += tile(format_count(p.time->tokens_per_second), "tokens per second of a device");
-    tiles += tile(fmt::format("{:.1f} %", 100 * p.time->utilisation), "of the dense peak");
+    tile(format_seconds(p.time->step.seconds), "a step");
+    tile(format_count(p.time->tokens_per_second), "tokens per second of a device");
+    tile(fmt::format("{:.1f} %", 100 * p.time->utilisation), "of the dense peak");
   }
   if (!p.cluster.empty()) facts += " on " + p.cluster;
   if (!tiles.empty()) body += "<div class=tiles>" + tiles + "</div>";

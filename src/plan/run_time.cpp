@@ -2,6 +2,7 @@
 #include "plan/run_time.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -33,50 +34,54 @@ double buffer_of(CommKind kind, double wire, int ranks) {
   return kind == CommKind::all_reduce ? wire / (2 * share) : wire / share;
 }
 
+/// What a layer group of a fully sharded rank exchanges in a pass, in seconds.
+struct Gathered {
+  double gather = 0, reduce = 0;
+};
+using GatheredLayers = std::map<int64_t, Gathered>;  ///< empty: weights are not sharded
+
 /// The exchanges of a fully sharded pass, as WeightGatherer and the gradient reducer make them: the weights
 /// of a layer group are gathered while the one before runs, its gradients reduced when backward leaves it. So
 /// the first gather and the last reduction of a step have nothing to hide behind.
 class Gathers {
  public:
-  template <class Layers>
-  Gathers(const PassProgram& program, WorkKind kind, const Layers& layers, bool alone, int channel,
+  Gathers(const PassProgram& program, WorkKind kind, const GatheredLayers& layers, bool alone, int channel,
           TimedProgram& out)
-      : channel_(channel), out_(out) {
+      : channel_(channel), alone_(alone), out_(out) {
     if (layers.empty()) return;
-    const bool forward = kind == WorkKind::forward, weights_only = kind == WorkKind::backward_weight;
-    double gather = 0, reduce = 0, numbered = 0;  // stages that are alike share a program: layers' means
+    Gathered mean;  // of layers, for those of stages that share the program of one that is alike
+    double numbered = 0;
     for (const auto& [group, seconds] : layers)
       if (group != depth_of_layer_group(kEmbeddingGroup) && group != depth_of_layer_group(kHeadGroup))
-        gather += seconds.gather, reduce += seconds.reduce, ++numbered;
+        mean.gather += seconds.gather, mean.reduce += seconds.reduce, ++numbered;
+    const double share = numbered > 0 ? 1 / numbered : 0;
+    mean = {share * mean.gather, share * mean.reduce};
     for (const PassStep& s : program) {
-      if (s.layer_group == kNoLayerGroup || (!order_.empty() && order_.back() == s.layer_group)) continue;
+      if (s.layer_group == kNoLayerGroup || (!order_.empty() && order_.back().first == s.layer_group))
+        continue;
       const auto found = layers.find(s.layer_group);
-      order_.push_back(s.layer_group);
-      const double mean = numbered > 0 ? 1 / numbered : 0;
-      gathers_.push_back(weights_only ? 0 : found != layers.end() ? found->second.gather : mean * gather);
-      reduces_.push_back(forward || kind == WorkKind::backward_input ? 0
-                         : found != layers.end()                     ? found->second.reduce
-                                                                     : mean * reduce);
+      Gathered of = found != layers.end() ? found->second : mean;
+      // Backward finds what forward read last.
+      const bool found_here = alone && kind != WorkKind::forward && order_.size() < 2;
+      if (kind == WorkKind::backward_weight || found_here) of.gather = 0;
+      if (kind == WorkKind::forward || kind == WorkKind::backward_input) of.reduce = 0;
+      order_.emplace_back(s.layer_group, of);
     }
-    // Backward finds what forward read last.
-    if (alone && !forward)
-      for (size_t i = 0; i < std::min<size_t>(2, gathers_.size()); ++i) gathers_[i] = 0;
-    alone_ = alone;
   }
   /// Before a step of this layer group.
   void reach(int64_t group) {
-    if (at_ >= order_.size() || group == kNoLayerGroup || group != order_[at_]) return;
+    if (at_ >= order_.size() || group == kNoLayerGroup || group != order_[at_].first) return;
+    const int handle = kFirst + static_cast<int>(at_);
     if (at_ == 0)
-      transfer(gathers_[0], alone_ ? -1 : kFirst);
+      transfer(order_[0].second.gather, alone_ ? -1 : kFirst);
     else
-      wait(kFirst + static_cast<int>(at_)), transfer(reduces_[at_ - 1], kFirst - static_cast<int>(at_));
-    if (at_ + 1 < order_.size()) transfer(gathers_[at_ + 1], kFirst + static_cast<int>(at_) + 1);
-    ++at_;
+      wait(handle), transfer(order_[at_ - 1].second.reduce, kFirst - static_cast<int>(at_));
+    if (++at_ < order_.size()) transfer(order_[at_].second.gather, handle + 1);
   }
   void end() {
     if (order_.empty()) return;
     // Beside the next pass, where there is one; that of the step's last pass is a part of its end.
-    transfer(reduces_.back(), alone_ ? -1 : kFirst - static_cast<int>(order_.size()));
+    transfer(order_.back().second.reduce, alone_ ? -1 : kFirst - static_cast<int>(order_.size()));
     wait(kFirst);
   }
 
@@ -88,23 +93,17 @@ class Gathers {
   void wait(int handle) { out_.push_back({PassStep::Kind::wait, TimeOf::exchanges, 0, channel_, handle}); }
 
   const int channel_;
+  const bool alone_;
   TimedProgram& out_;
-  std::vector<int64_t> order_;
-  std::vector<double> gathers_, reduces_;
+  std::vector<std::pair<int64_t, Gathered>> order_;  ///< layer groups
   size_t at_ = 0;
-  bool alone_ = false;
 };
 
+/// Times what ranks do, and counts how good the numbers are that it follows from.
 class Timer {
  public:
   Timer(const Cluster& cluster, const TimeFor& what, RunTime& out)
       : cluster_(cluster), fabric_(cluster, what.degraded), costs_(cluster, what.type), out_(out) {}
-
-  /// What a layer group of a fully sharded rank exchanges in a pass.
-  struct Gathered {
-    double gather = 0, reduce = 0;
-  };
-  using GatheredLayers = std::map<int64_t, Gathered>;  ///< empty: weights are not sharded
 
   /// `alone`: no pass before the first one and none beside it could gather for it.
   TimedProgram timed(const PassProgram& program, WorkKind kind,
@@ -119,15 +118,13 @@ class Timer {
         continue;
       }
       if (s.kind == PassStep::Kind::transfer) {
-        const auto found = groups.find(s.group);
-        const GroupShape group = found != groups.end() ? found->second : GroupShape{};
-        const CommKind collective = kind_of_op(s.op);
-        const LinkTime t =
-            group.ranks > 1
-                ? fabric_.collective(collective, group, buffer_of(collective, s.wire_bytes, group.ranks))
-                : LinkTime{};
-        count(t.seconds, t.quality);
-        result.push_back({s.kind, TimeOf::exchanges, t.seconds, channel(s.group), s.handle});
+        const auto group = groups.find(s.group);
+        const CommKind kind = kind_of_op(s.op);
+        const double seconds =
+            group == groups.end() || group->second.ranks == 1
+                ? 0
+                : collective(kind, group->second, buffer_of(kind, s.wire_bytes, group->second.ranks));
+        result.push_back({s.kind, TimeOf::exchanges, seconds, channel(s.group), s.handle});
         // Ops that compute around their exchange.
         if (s.flops == 0) continue;
       }
@@ -149,7 +146,6 @@ class Timer {
     if (!layers.empty() && !alone) end.buckets.push_back(layers.begin()->second.reduce);
     const TrainEngine& engine = rank.engine();
     const ShardLevel level = engine.recipe().parallel.shard;
-    double gathered = 0;
     for (const FlatBucket& b : engine.gradients().layout().buckets) {
       Communicator& data = rank.groups().data_group(b.group);
       if (data.size() == 1 || level == ShardLevel::full) continue;
@@ -159,13 +155,10 @@ class Timer {
       // A rank reduces a large bucket in parts, which are as long as the recipe's bucket
       // (parallel/reduction_parts.h).
       const double part = std::max(1.0, static_cast<double>(rank.groups().options().shards.bucket_bytes));
-      for (double left = bytes; left > 0; left -= part) {
-        const LinkTime t = fabric_.collective(kind, shape, std::min(left, part));
-        count(t.seconds, t.quality);
-        end.buckets.push_back(t.seconds);
-      }
+      for (double left = bytes; left > 0; left -= part)
+        end.buckets.push_back(collective(kind, shape, std::min(left, part)));
       if (level == ShardLevel::optimizer)
-        gathered += fabric_.collective(CommKind::all_gather, shape, bytes / 2).seconds;
+        end.exchange += fabric_.collective(CommKind::all_gather, shape, bytes / 2).seconds;
     }
     // Reads weights and gradients, writes weights, reads and writes state; the norm reads gradients once
     // more.
@@ -175,7 +168,6 @@ class Timer {
     const double bytes = 16 * updated + 2 * static_cast<double>(optimizer.state_bytes());
     end.update =
         costs_.memory_seconds(bytes) + optimizer_flops / (cluster_.device.product_share * costs_.peak());
-    end.exchange = gathered;
     end.channel = channel("data");
     count(end.update, cluster_.device.quality);
     return end;
@@ -186,11 +178,8 @@ class Timer {
     GatheredLayers layers;
     if (rank.engine().recipe().parallel.shard != ShardLevel::full) return layers;
     const auto seconds = [&](CommKind kind, FlatGroup group, double bytes) {
-      const GroupShape shape =
-          shape_of_group(rank.groups().shard_group(group), rank.groups().grid(), cluster_);
-      const LinkTime t = fabric_.collective(kind, shape, bytes);
-      count(t.seconds, t.quality);
-      return t.seconds;
+      const Communicator& ranks = rank.groups().shard_group(group);
+      return collective(kind, shape_of_group(ranks, rank.groups().grid(), cluster_), bytes);
     };
     const WeightSet& weights = rank.engine().model().weights();
     const std::vector<FlatBucket>& held = weights.layout().buckets;
@@ -215,15 +204,19 @@ class Timer {
   }
 
   int channel(const std::string& group) {
-    const auto found = std::find(out_.channels.begin(), out_.channels.end(), group);
-    if (found == out_.channels.end()) out_.channels.push_back(group);
-    return static_cast<int>(std::find(out_.channels.begin(), out_.channels.end(), group) -
-                            out_.channels.begin());
+    const auto at = std::find(out_.channels.begin(), out_.channels.end(), group) - out_.channels.begin();
+    if (at == std::ssize(out_.channels)) out_.channels.push_back(group);
+    return static_cast<int>(at);
   }
 
  private:
   void count(double seconds, Quality quality) {
     out_.seconds_by_quality[static_cast<size_t>(quality)] += seconds;
+  }
+  double collective(CommKind kind, const GroupShape& group, double bytes) {
+    const LinkTime t = fabric_.collective(kind, group, bytes);
+    count(t.seconds, t.quality);
+    return t.seconds;
   }
 
   const Cluster& cluster_;
@@ -250,12 +243,6 @@ int64_t boundary_bytes(const PaperRank& rank, const PhaseConfig& s) {
   return bytes;
 }
 
-size_t phase_named(const Recipe& recipe, const std::string& name) {
-  for (size_t i = 0; i < recipe.phases.size(); ++i)
-    if (recipe.phases[i].name == name) return i;
-  return 0;
-}
-
 }  // namespace
 
 RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageRank>& stages,
@@ -273,29 +260,27 @@ RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageR
   input.stages.resize(static_cast<size_t>(count * chunks));
   input.message =
       timer.message(*stages.front().rank, boundary_bytes(*stages.front().rank, recipe.phases[phase]));
+  const bool alone = count == 1 && chunks == 1 && micro_batches == 1;
   for (int stage = 0; stage < count; ++stage) {
     const StageRank& s = stages[static_cast<size_t>(stage)];
     const auto at = [&](int of, int chunk) -> TimedStage& {
       return input.stages[static_cast<size_t>(chunk * count + of)];
     };
-    int alike = 0;
-    while (stages[static_cast<size_t>(alike)].program != s.program ||
-           stages[static_cast<size_t>(alike)].rank != s.rank)
-      ++alike;
-    const bool alone = count == 1 && chunks == 1 && micro_batches == 1;
-    const auto layers = alike < stage ? Timer::GatheredLayers{} : timer.gathered_layers(*s.rank);
-    for (int c = 0; c < chunks; ++c) {
-      if (alike < stage) {
-        at(stage, c) = at(alike, c);
-        continue;
-      }
+    const auto first = std::find_if(stages.begin(), stages.end(), [&](const StageRank& other) {
+      return other.program == s.program && other.rank == s.rank;
+    });
+    StepEnd& end = input.ends[static_cast<size_t>(stage)];
+    if (const auto alike = static_cast<int>(first - stages.begin()); alike < stage) {
+      for (int c = 0; c < chunks; ++c) at(stage, c) = at(alike, c);
+      end = input.ends[static_cast<size_t>(alike)];
+      continue;
+    }
+    const GatheredLayers layers = timer.gathered_layers(*s.rank);
+    for (int c = 0; c < chunks; ++c)
       for (size_t k = 0; k < kWorkKinds; ++k)
         at(stage, c)[k] = timer.timed(s.program->chunks[static_cast<size_t>(c)][k], static_cast<WorkKind>(k),
                                       s.program->groups, layers, alone);
-    }
-    input.ends[static_cast<size_t>(stage)] = alike < stage
-                                                 ? input.ends[static_cast<size_t>(alike)]
-                                                 : timer.end_of(*s.rank, s.optimizer_flops, layers, alone);
+    end = timer.end_of(*s.rank, s.optimizer_flops, layers, alone);
   }
   input.channels = out.channels;
   input.beside = cluster.device.rate_beside_transfers;
@@ -327,7 +312,8 @@ RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& clust
     throw Error(fmt::format("the plan has {} ranks, cluster '{}' {} devices", plan.what.ranks, cluster.name,
                             cluster.devices),
                 fmt::format("plan --ranks {}, or name a larger cluster", cluster.devices));
-  const size_t phase = phase_named(recipe, plan.classes.front().plan.phase);
+  size_t phase = 0;
+  while (recipe.phases[phase].name != plan.classes.front().plan.phase) ++phase;
   std::vector<std::unique_ptr<PaperRank>> ranks;
   std::vector<RankProgram> programs;
   std::vector<StageRank> stages;
@@ -356,34 +342,43 @@ RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& clust
 
 std::string describe_fit(const RunPlan& plan, const Cluster& cluster) {
   const RankClass& most = plan.fullest();
-  // On a device a checkpoint's copy lies in the host's memory.
-  const int64_t needed = most.plan.memory.total() - most.plan.memory.checkpoint, has = cluster.device_bytes();
+  const int64_t needed = most.plan.memory.on_device(), has = cluster.device_bytes();
   const auto amount = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  return fmt::format(
-      "  {:<12} rank {} needs {}, a device of '{}' has {}: it {}\n", "device", most.ranks.front(),
-      amount(needed), cluster.name, amount(has),
-      needed <= has ? "fits" : fmt::format("does not fit, {} are missing", amount(needed - has)));
+  return named_line("device", fmt::format("rank {} needs {}, a device of '{}' has {}: it {}",
+                                          most.ranks.front(), amount(needed), cluster.name, amount(has),
+                                          needed <= has ? "fits"
+                                                        : fmt::format("does not fit, {} are missing",
+                                                                      amount(needed - has))));
+}
+
+std::vector<std::pair<std::string, double>> purposes_of(const RunTime& t) {
+  const RankTime& r = t.step.ranks[static_cast<size_t>(t.step.critical)];
+  std::vector<std::pair<std::string, double>> purposes;
+  for (size_t i = 0; i < r.busy.size(); ++i)
+    purposes.emplace_back(name_of(static_cast<TimeOf>(i)), r.busy[i]);
+  for (const auto& [channel, seconds] : r.exposed)
+    purposes.emplace_back("waits for " + channel + " ranks", seconds);
+  purposes.emplace_back("waits for other stages", r.bubble);
+  return purposes;
 }
 
 std::string to_text(const RunTime& t) {
-  const RankTime& r = t.step.ranks[static_cast<size_t>(t.step.critical)];
-  std::string text = fmt::format(
-      "  {:<12} {} a step; {:.0f} tokens/s, {:.1f} TFLOP/s of the model and {:.1f} % of the "
-      "dense peak a device\n",
-      "time", format_seconds(t.step.seconds), t.tokens_per_second, t.model_tflops, 100 * t.utilisation);
-  const auto part = [&](const std::string& name, double seconds) {
-    if (seconds <= 0) return;
-    text += fmt::format("    {:<26} {:>10.4f} s {:>6.1f} %\n", name, seconds, 100 * seconds / t.step.seconds);
-  };
-  text += fmt::format("  of a rank of stage {}, whose passes end last:\n", t.step.critical);
-  for (int i = 0; i < kTimesOf; ++i) part(name_of(static_cast<TimeOf>(i)), r.busy[static_cast<size_t>(i)]);
-  for (const auto& [channel, seconds] : r.exposed) part("waits for " + channel + " ranks", seconds);
-  part("waits for other stages", r.bubble);
-  const double all = t.seconds_by_quality[0] + t.seconds_by_quality[1] + t.seconds_by_quality[2];
-  if (all > 0)
-    text += fmt::format("  {:<12} {:.0f} % measured, {:.0f} % published, {:.0f} % described\n", "times from",
-                        100 * t.seconds_by_quality[2] / all, 100 * t.seconds_by_quality[1] / all,
-                        100 * t.seconds_by_quality[0] / all);
+  std::string text =
+      named_line("time",
+                 fmt::format("{} a step; {:.0f} tokens/s, {:.1f} TFLOP/s of the model and {:.1f} % of the "
+                             "dense peak a device",
+                             format_seconds(t.step.seconds), t.tokens_per_second, t.model_tflops,
+                             100 * t.utilisation)) +
+      fmt::format("  of a rank of stage {}, whose passes end last:\n", t.step.critical);
+  for (const auto& [name, seconds] : purposes_of(t))
+    if (seconds > 0)
+      text +=
+          fmt::format("    {:<26} {:>10.4f} s {:>6.1f} %\n", name, seconds, 100 * seconds / t.step.seconds);
+  const auto& [described, published, measured] = t.seconds_by_quality;
+  if (const double all = described + published + measured; all > 0)
+    text += named_line("times from",
+                       fmt::format("{:.0f} % measured, {:.0f} % published, {:.0f} % described",
+                                   100 * measured / all, 100 * published / all, 100 * described / all));
   return text;
 }
 

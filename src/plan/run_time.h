@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/run_plan.h"
@@ -42,6 +43,8 @@ RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageR
 /// Throws Error where the cluster has fewer devices than the plan has ranks.
 RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
 
+/// A step of the rank that ends last, in words: its kernels by what they are, then its waits, which add up.
+std::vector<std::pair<std::string, double>> purposes_of(const RunTime& time);
 /// Whether the fullest rank fits a device, with the arithmetic.
 std::string describe_fit(const RunPlan& plan, const Cluster& cluster);
 std::string to_text(const RunTime& time);
