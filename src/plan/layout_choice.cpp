@@ -48,59 +48,59 @@ std::string kernels_of(const PipelineLayout& layout, int rank, const ModelConfig
 
 }  // namespace
 
-std::vector<LayoutAxes> all_axes(const Recipe& recipe, int ranks, const Cluster& cluster) {
-  std::vector<LayoutAxes> axes;
+std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Cluster& cluster) {
+  std::vector<LayoutChoice> all;
   const int64_t domain =
       cluster.links.empty() || cluster.links.front().ranks == 0 ? ranks : cluster.links.front().ranks;
   for (const int64_t t : divisors(ranks, std::min<int64_t>(domain, 16)))
     for (const int64_t p : divisors(ranks / t, 16))
       for (const int64_t v : {1, 2, 4})
         for (const int64_t e : divisors(std::max<int64_t>(1, recipe.model.moe.experts), 64))
-          if ((p > 1 || v == 1) && p * v <= recipe.model.layers) axes.push_back({t, p, v, e});
-  return axes;
+          for (const int64_t micro : {1, 2, 3, 4, 6, 8})
+            for (const ShardLevel shard : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full})
+              if ((p > 1 || v == 1) && p * v <= recipe.model.layers)
+                all.push_back({t, p, v, e, shard, micro});
+  return all;
 }
 
 LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks) {
-  const auto& [a, shard, micro, recompute] = choice;
+  const auto& [tensor, pipeline, chunks, expert, shard, micro, recompute] = choice;
   LayoutCandidate c{base, {}};
   ParallelConfig& p = c.recipe.parallel;
   p.data = 0, p.layout.clear();
-  p.tensor = a.tensor, p.sequence = a.tensor > 1;
-  p.pipeline = a.pipeline, p.chunks = a.chunks, p.expert = a.expert, p.shard = shard;
+  p.tensor = tensor, p.sequence = tensor > 1;
+  p.pipeline = pipeline, p.chunks = chunks, p.expert = expert, p.shard = shard;
   p.schedule =
-      a.chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
-  if (a.expert == 1) p.dispatch_capacity = 0, p.dispatch_drop = false;
-  if (a.expert == 1) p.dispatch = DispatchKind::all_to_all, p.dispatch_bf16 = false;
+      chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
+  if (expert == 1) {
+    p.dispatch_capacity = 0, p.dispatch_drop = false;
+    p.dispatch = DispatchKind::all_to_all, p.dispatch_bf16 = false;
+  }
   for (PhaseConfig& s : c.recipe.phases) s.micro_batch = micro;
   if (recompute) c.recipe.memory.recompute = {"activation", "add_norm.h"};
+
+  // The same as words and as fields.
   SearchResult::Layout& l = c.layout;
-  const auto field = [&](const std::string& text) { l.fields.push_back("--parallel." + text); };
-  l.text = fmt::format("data {}", ranks / (a.tensor * a.pipeline));
-  if (a.pipeline > 1)
-    field(fmt::format("pipeline={}", a.pipeline)), l.text += fmt::format(" x pipeline {}", a.pipeline);
-  if (a.chunks > 1) {
-    field(fmt::format("chunks={}", a.chunks)), field("schedule=interleaved");
-    l.text += fmt::format(" (chunks {})", a.chunks);
-  }
-  if (a.tensor > 1) {
-    field(fmt::format("tensor={}", a.tensor)), field("sequence=true");
-    l.text += fmt::format(" x tensor {}", a.tensor);
-  }
-  if (a.expert > 1)
-    field(fmt::format("expert={}", a.expert)), l.text += fmt::format(", experts over {}", a.expert);
-  static const char* const kShards[] = {"none", "optimizer", "full"};
-  field(fmt::format("shard={}", kShards[static_cast<int>(shard)]));
-  if (shard != ShardLevel::none) l.text += fmt::format(", shard {}", kShards[static_cast<int>(shard)]);
+  l.text = fmt::format("data {}", ranks / (tensor * pipeline));
+  const auto say = [&](bool is, const std::string& words, const std::vector<std::string>& fields) {
+    if (!is) return;
+    l.text += words, ++l.kinds;
+    l.fields.insert(l.fields.end(), fields.begin(), fields.end());
+  };
+  say(pipeline > 1, fmt::format(" x pipeline {}", pipeline),
+      {fmt::format("--parallel.pipeline={}", pipeline)});
+  say(chunks > 1, fmt::format(" (chunks {})", chunks),
+      {fmt::format("--parallel.chunks={}", chunks), "--parallel.schedule=interleaved"});
+  say(tensor > 1, fmt::format(" x tensor {}", tensor),
+      {fmt::format("--parallel.tensor={}", tensor), "--parallel.sequence=true"});
+  say(expert > 1, fmt::format(", experts over {}", expert), {fmt::format("--parallel.expert={}", expert)});
+  say(shard != ShardLevel::none, fmt::format(", shard {}", name_of(shard)), {});
+  l.fields.push_back(fmt::format("--parallel.shard={}", name_of(shard)));
   for (size_t i = 0; i < base.phases.size(); ++i)
     l.fields.push_back(fmt::format("--phases.{}.micro_batch={}", i, micro));
   l.text += fmt::format(", micro-batch {}", micro);
-  if (recompute) {
-    l.fields.push_back("--memory.recompute=[\"activation\", \"add_norm.h\"]");
-    l.text += ", recompute";
-  }
+  say(recompute, ", recompute", {"--memory.recompute=[\"activation\", \"add_norm.h\"]"});
   l.family = name_of_family(c.recipe);
-  l.kinds = (a.tensor > 1) + (a.pipeline > 1) + (a.chunks > 1) + (a.expert > 1) +
-            (shard != ShardLevel::none) + recompute;
   return c;
 }
 

@@ -1,6 +1,7 @@
 // What a search for a layout tries: divisions of the ranks, each with a way to shard, a micro-batch and
 // recomputation, as a recipe; and which stages of a pipeline are alike. Pure functions.
 #pragma once
+#include <compare>
 #include <string>
 #include <vector>
 
@@ -9,21 +10,18 @@
 
 namespace ingot {
 
-/// One way to divide the ranks.
-struct LayoutAxes {
-  int64_t tensor = 1, pipeline = 1, chunks = 1, expert = 1;
-};
-
-/// Every division, in a fixed order: tensor ranks in an innermost domain, at most 16 stages.
-std::vector<LayoutAxes> all_axes(const Recipe& recipe, int ranks, const Cluster& cluster);
-
-/// What to try.
+/// One way to divide the ranks and their work.
 struct LayoutChoice {
-  LayoutAxes axes;
+  int64_t tensor = 1, pipeline = 1, chunks = 1, expert = 1;
   ShardLevel shard = ShardLevel::none;
   int64_t micro = 1;
   bool recompute = false;
+  auto operator<=>(const LayoutChoice&) const = default;
 };
+
+/// Every choice without recomputation, in a fixed order, in which those that share their passes follow each
+/// other: tensor ranks in an innermost domain, at most 16 stages.
+std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Cluster& cluster);
 
 /// A choice as a recipe, which its own checks may refuse, with its fields and words.
 struct LayoutCandidate {

@@ -2,7 +2,6 @@
 #include "plan/search.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -27,35 +26,34 @@ constexpr size_t kShown = 10;
 /// How much packing may change the memory of a step with the number of its micro-batches.
 constexpr double kPacking = 1.05;
 
-/// Keeps the reason of the family's nearest layout.
+/// Keeps the reason of each family's nearest layout.
 class Reasons {
  public:
   void add(const std::string& family, double distance, const std::string& reason) {
-    for (Entry& e : entries_)
-      if (e.family == family) {
-        if (distance < e.distance) e.distance = distance, e.reason = reason;
-        return;
-      }
-    entries_.push_back({family, distance, reason});
+    const auto known =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.of.family == family; });
+    if (known == entries_.end())
+      entries_.push_back({distance, {family, reason}});
+    else if (distance < known->distance)
+      known->distance = distance, known->of.reason = reason;
   }
   std::vector<SearchResult::Rejected> without(const std::vector<Layout>& best) const {
     std::vector<SearchResult::Rejected> rejected;
     for (const Entry& e : entries_)
-      if (std::none_of(best.begin(), best.end(), [&](const Layout& l) { return l.family == e.family; }))
-        rejected.push_back({e.family, e.reason});
+      if (std::none_of(best.begin(), best.end(), [&](const Layout& l) { return l.family == e.of.family; }))
+        rejected.push_back(e.of);
     return rejected;
   }
   std::string nearest() const {
     const auto e = std::min_element(entries_.begin(), entries_.end(),
                                     [](const Entry& a, const Entry& b) { return a.distance < b.distance; });
-    return e == entries_.end() ? "no layout was possible" : e->family + ": " + e->reason;
+    return e == entries_.end() ? "no layout was possible" : e->of.family + ": " + e->of.reason;
   }
 
  private:
   struct Entry {
-    std::string family;
     double distance;
-    std::string reason;
+    SearchResult::Rejected of;
   };
   std::vector<Entry> entries_;
 };
@@ -85,7 +83,7 @@ class Search {
     result_.capacity = cluster.device_bytes();
     per_token_ =
         plan.work.products / static_cast<double>(plan.tokens) / best_product_rate(cluster, what.type);
-    choose_all();
+    for (const LayoutChoice& choice : all_choices(base_, ranks_, cluster_)) choose(choice, 0);
   }
 
   SearchResult run() {
@@ -129,7 +127,7 @@ class Search {
     Layout layout;
   };
   struct Passes {
-    std::array<int64_t, 6> key{};
+    LayoutChoice of;                      ///< as far as they follow from it
     std::vector<StagePrograms> programs;  ///< by kind
     std::vector<size_t> kind;             ///< by virtual stage
     std::map<std::string, GroupShape> groups;
@@ -141,14 +139,6 @@ class Search {
     return recipe;
   }
 
-  void choose_all() {
-    // Those that share their passes follow each other.
-    for (const LayoutAxes& a : all_axes(base_, ranks_, cluster_))
-      for (const int64_t micro : {1, 2, 3, 4, 6, 8})
-        for (const ShardLevel shard : {ShardLevel::none, ShardLevel::optimizer, ShardLevel::full})
-          choose({a, shard, micro, false}, 0);
-  }
-
   /// Puts a choice into the queue of its family, unless the recipe's own checks refuse it. `least`: seconds
   /// of a token that are known already.
   void choose(const LayoutChoice& choice, double least) {
@@ -156,14 +146,14 @@ class Search {
     LayoutCandidate c = candidate_of(base_, choice, ranks_);
     try {
       grid_of(c.recipe.parallel, ranks_);
-      fit_to_ranks(c.recipe, static_cast<int>(ranks_ / (choice.axes.tensor * choice.axes.pipeline)));
+      fit_to_ranks(c.recipe, static_cast<int>(ranks_ / (choice.tensor * choice.pipeline)));
     } catch (const Error& e) {
       return refuse(c.layout, e);
     }
     // No rank's products are faster than the best that the file knows, and a pipeline fills and drains: the
     // mean over its ranks waits for half of the other stages.
     const auto m = static_cast<double>(micro_batches(c.recipe.phases[phase_], c.recipe.data_ranks())),
-               p = static_cast<double>(choice.axes.pipeline), v = static_cast<double>(choice.axes.chunks);
+               p = static_cast<double>(choice.pipeline), v = static_cast<double>(choice.chunks);
     const double bound = per_token_ * (1 + (p - 1) / (2 * v * m));
     queues_[c.layout.family].push({std::max(bound, least), order_++, Known::bound, choice, {}});
   }
@@ -221,9 +211,8 @@ class Search {
 
   /// Of the first stage: does not depend on micro-batch and recomputation.
   double state_bytes(const LayoutChoice& choice, const Recipe& recipe) {
-    const LayoutAxes& a = choice.axes;
-    const std::array<int64_t, 5> key = {a.tensor, a.pipeline, a.chunks, a.expert,
-                                        static_cast<int64_t>(choice.shard)};
+    LayoutChoice key = choice;
+    key.micro = 1, key.recompute = false;
     const auto known = states_.find(key);
     if (known != states_.end()) return known->second;
     const PaperRank rank(recipe, {ranks_, 1}, 0);
@@ -235,16 +224,17 @@ class Search {
   /// What the virtual stages of a layout run: the same as the stages of a pipeline with so many of them,
   /// which need one micro-batch each to be recorded. The last answer is kept.
   const Passes& passes_of(const LayoutChoice& choice, const Recipe& recipe) {
-    const LayoutAxes& a = choice.axes;
-    const int64_t stages = a.pipeline * a.chunks;
-    const std::array<int64_t, 6> key = {a.tensor,     stages,           a.expert,
-                                        choice.micro, choice.recompute, choice.shard != ShardLevel::none};
-    if (passes_.key == key) return passes_;
+    LayoutChoice key = choice;
+    key.pipeline *= key.chunks, key.chunks = 1;
+    if (key.shard != ShardLevel::none) key.shard = ShardLevel::full;
+    if (passes_.of == key && !passes_.programs.empty()) return passes_;
+    const int64_t stages = key.pipeline;
     Recipe deep = recipe;
     deep.parallel.pipeline = stages, deep.parallel.chunks = 1;
     deep.parallel.schedule = PipelineScheduleKind::one_forward_one_backward;
-    const int ranks = ranks_ * static_cast<int>(a.chunks);
-    if (stages > 1) deep.phases[0].batch = choice.micro * stages * (ranks_ / (a.tensor * a.pipeline));
+    const int ranks = ranks_ * static_cast<int>(choice.chunks);
+    if (stages > 1)
+      deep.phases[0].batch = choice.micro * stages * (ranks_ / (choice.tensor * choice.pipeline));
     deep.phases[0].batches.clear();
     const StageKinds kinds(deep);
     Passes found{key, {}, kinds.kind, {}};
@@ -266,9 +256,9 @@ class Search {
       const int stage = kinds.first[kind];
       ranks.push_back(std::make_unique<PaperRank>(recipe, PlanFor{ranks_, 1}, rank_of(recipe, stage)));
       programs[kind].groups = passes.groups;
-      for (int64_t c = 0; c < choice.axes.chunks; ++c)
+      for (int64_t c = 0; c < choice.chunks; ++c)
         programs[kind].chunks.push_back(
-            passes.programs[passes.kind[static_cast<size_t>(c * choice.axes.pipeline + stage)]]);
+            passes.programs[passes.kind[static_cast<size_t>(c * choice.pipeline + stage)]]);
     }
     std::vector<StageRank> stages;
     for (const size_t kind : kinds.kind)
@@ -283,7 +273,7 @@ class Search {
   /// buffers are packed.
   Recipe filled(Recipe recipe, const LayoutChoice& choice) const {
     PhaseConfig& s = recipe.phases[0];
-    const int64_t p = choice.axes.pipeline, data = ranks_ / (choice.axes.tensor * p);
+    const int64_t p = choice.pipeline, data = ranks_ / (choice.tensor * p);
     const int64_t all = s.batch / (choice.micro * data), few = 3 * p + all % p;
     s.batches.clear();
     if (p > 1 && few < all) s.batch = few * choice.micro * data;
@@ -294,22 +284,17 @@ class Search {
     return plan_rank(PaperRank(recipe, {ranks_, 1}, rank_of(recipe, stage)));
   }
 
-  static int64_t bytes_of(const RankPlan& plan) { return plan.memory.total() - plan.memory.checkpoint; }
-
   /// Of the first stage with micro-batches of one sequence: larger ones need more. 0: not known.
   int64_t least_bytes(const LayoutChoice& choice) {
-    const LayoutAxes& a = choice.axes;
-    const std::array<int64_t, 6> key = {
-        a.tensor, a.pipeline, a.chunks, a.expert, static_cast<int64_t>(choice.shard), choice.recompute};
-    const auto known = least_.find(key);
-    if (known != least_.end()) return known->second;
     LayoutChoice one = choice;
     one.micro = 1;
+    const auto known = least_.find(one);
+    if (known != least_.end()) return known->second;
     try {
       const Recipe recipe = only_phase(candidate_of(base_, one, ranks_).recipe, base_.phases[phase_].name);
-      return least_[key] = bytes_of(plan_of(filled(recipe, one), 0));
+      return least_[one] = plan_of(filled(recipe, one), 0).memory.on_device();
     } catch (const Error&) {  // a recipe may refuse them where it takes larger ones
-      return least_[key] = 0;
+      return least_[one] = 0;
     }
   }
 
@@ -320,7 +305,7 @@ class Search {
       return recompute_or_drop(e, layout, "with micro-batches of one sequence the first stage needs");
     const Recipe few = filled(recipe, e.choice);
     if (few.phases[0].batch < recipe.phases[0].batch) {
-      layout.bytes = bytes_of(plan_of(few, 0));
+      layout.bytes = plan_of(few, 0).memory.on_device();
       if (static_cast<double>(layout.bytes) > kPacking * capacity())
         return recompute_or_drop(e, layout, "the first stage needs");
     }
@@ -329,7 +314,7 @@ class Search {
     layout.bytes = 0;
     for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
       const RankPlan of = plan_of(recipe, kinds.first[kind]);
-      layout.bytes = std::max(layout.bytes, bytes_of(of));
+      layout.bytes = std::max(layout.bytes, of.memory.on_device());
       if (static_cast<double>(layout.bytes) > capacity())
         return recompute_or_drop(e, layout, "the fullest rank needs");
       const auto alike = static_cast<double>(std::count(kinds.kind.begin(), kinds.kind.end(), kind));
@@ -383,10 +368,10 @@ class Search {
   const Cluster& cluster_;
   const TimeFor what_;
   size_t phase_ = 0, order_ = 0;
-  double per_token_ = 0;                 ///< seconds that a token's products take at least
-  std::map<std::string, Queue> queues_;  ///< by family
-  std::map<std::array<int64_t, 5>, double> states_;
-  std::map<std::array<int64_t, 6>, int64_t> least_;
+  double per_token_ = 0;                   ///< seconds that a token's products take at least
+  std::map<std::string, Queue> queues_;    ///< by family
+  std::map<LayoutChoice, double> states_;  ///< state_bytes()
+  std::map<LayoutChoice, int64_t> least_;  ///< least_bytes()
   Passes passes_;
   std::vector<Found> found_;  ///< by time
   Reasons reasons_;
