@@ -10,6 +10,7 @@
 namespace ingot {
 namespace {
 
+/// A number that both files have.
 struct Compared {
   const char* topic;
   double expected, measured;
@@ -32,21 +33,20 @@ Finding judge(const Compared& c, const std::string& file, double band) {
 }
 
 /// Bus bandwidth of a collective of all ranks at the largest size that was measured, GB/s.
-void compare_links(const Cluster& expected, const Cluster& measured, std::vector<Compared>& all) {
-  constexpr const char* kRemedy =
-      "`ingot bench comm` names slow ranks; look at where ranks are bound (ingot launch --topology) and at "
-      "/dev/shm";
-  if (expected.links.empty()) return;
-  for (const auto& [kind, topic] : {std::pair{CommKind::all_reduce, "expected all_reduce"},
-                                    std::pair{CommKind::all_to_all, "expected all_to_all"}})
-    for (const BandwidthCurve& c : measured.curves) {
-      if (c.collective != name_of(kind) || c.ranks != measured.devices) continue;
-      const auto n = static_cast<int>(c.ranks);
-      const int64_t domain = expected.links.front().ranks;
-      const GroupShape group{n, domain > 0 ? static_cast<int>(std::min<int64_t>(n, domain)) : n};
-      const double gbs = 1e-9 * Fabric(expected).bus_bandwidth(kind, group, c.bytes.back());
-      if (gbs > 0) all.push_back({topic, gbs, c.gb_per_s.back(), "GB/s", kRemedy});
+Compared compare_links(const Cluster& expected, const Cluster& measured, CommKind kind, const char* topic) {
+  Compared result{
+      topic, 0, 0, "GB/s",
+      "`ingot bench comm` names slow ranks; look at where ranks are bound (ingot launch --topology) "
+      "and at /dev/shm"};
+  if (expected.links.empty()) return result;
+  const auto n = static_cast<int>(measured.devices), domain = static_cast<int>(expected.links.front().ranks);
+  for (const BandwidthCurve& c : measured.curves)
+    if (c.collective == name_of(kind) && c.ranks == n) {
+      result.measured = c.gb_per_s.back();
+      result.expected = 1e-9 * Fabric(expected).bus_bandwidth(kind, {n, domain > 0 ? std::min(n, domain) : n},
+                                                              c.bytes.back());
     }
+  return result;
 }
 
 }  // namespace
@@ -71,24 +71,21 @@ std::vector<Finding> compare_with(const Cluster& expected, const Cluster& measur
   constexpr const char* kStorage = "`ingot bench machine --parts=storage` shows it by size and threads";
   const auto here = static_cast<double>(expected.devices_per_node),
              ranks = static_cast<double>(measured.devices);
-  std::vector<Compared> all;
-  const auto compare = [&](const char* topic, double want, double found, const char* unit,
-                           const char* remedy) {
-    if (want > 0 && found > 0) all.push_back({topic, want, found, unit, remedy});
-  };
   const DeviceSpec &want = expected.device, &found = measured.device;
-  compare("expected f32", want.rates.f32 * here, found.rates.f32 * ranks, "TFLOP/s", kCompute);
-  compare("expected bf16", want.rates.bf16 * here, found.rates.bf16 * ranks, "TFLOP/s", kCompute);
-  compare("expected bandwidth", want.bandwidth * here, found.bandwidth * ranks, "GB/s of memory", kMemory);
-  compare_links(expected, measured, all);
-  if (!expected.storage.empty() && !measured.storage.empty()) {
-    const StorageSpec &disk = expected.storage.front(), &now = measured.storage.front();
-    compare("expected reads", disk.read_gb_per_s, now.read_gb_per_s, "GB/s", kStorage);
-    compare("expected writes", disk.write_gb_per_s, now.write_gb_per_s, "GB/s", kStorage);
-    compare("expected IOPS", disk.iops, now.iops, "reads a second", kStorage);
-  }
+  const StorageSpec disk = expected.storage.empty() ? StorageSpec{} : expected.storage.front(),
+                    now = measured.storage.empty() ? StorageSpec{} : measured.storage.front();
+  const Compared all[] = {
+      {"expected f32", want.rates.f32 * here, found.rates.f32 * ranks, "TFLOP/s", kCompute},
+      {"expected bf16", want.rates.bf16 * here, found.rates.bf16 * ranks, "TFLOP/s", kCompute},
+      {"expected bandwidth", want.bandwidth * here, found.bandwidth * ranks, "GB/s of memory", kMemory},
+      compare_links(expected, measured, CommKind::all_reduce, "expected all_reduce"),
+      compare_links(expected, measured, CommKind::all_to_all, "expected all_to_all"),
+      {"expected reads", disk.read_gb_per_s, now.read_gb_per_s, "GB/s", kStorage},
+      {"expected writes", disk.write_gb_per_s, now.write_gb_per_s, "GB/s", kStorage},
+      {"expected IOPS", disk.iops, now.iops, "reads a second", kStorage}};
   std::vector<Finding> findings;
-  for (const Compared& c : all) findings.push_back(judge(c, expected.name, band));
+  for (const Compared& c : all)
+    if (c.expected > 0 && c.measured > 0) findings.push_back(judge(c, expected.name, band));
   return findings;
 }
 

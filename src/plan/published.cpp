@@ -36,18 +36,19 @@ constexpr MoeModel kMoeModels[] = {
     {"Qwen3-Next-80B-A3B", 512, 1, 10, 2048, 512, 46.6, 8.0},
 };
 
-}  // namespace
-
+/// Llama-405B with Adam at 8K ([Megatron-MoE], introduction): GB, activations in GiB added to them.
 std::vector<Row> llama_405b() {
   constexpr double n = 405, layers = 126, length = 8192, width = 16384, heads = 128;
   const double activations = layers * length * width * (34 + 5 * heads * length / width) / kGiB;
-  return {{"Llama-405B weights", "GB", 2 * n, 810, Class::exact, 0.0005},
-          {"Llama-405B gradients", "GB", 4 * n, 1620, Class::exact, 0.0005},
-          {"Llama-405B optimizer", "GB", 12 * n, 4860, Class::exact, 0.0005},
-          {"Llama-405B activations", "GiB", activations, 5575, Class::exact, 0.0005},
-          {"Llama-405B total", "GB", 18 * n + activations, 12865, Class::exact, 0.0005}};
+  return {{"Llama-405B weights", "GB", 2 * n, 810, 0.0005},
+          {"Llama-405B gradients", "GB", 4 * n, 1620, 0.0005},
+          {"Llama-405B optimizer", "GB", 12 * n, 4860, 0.0005},
+          {"Llama-405B activations", "GiB", activations, 5575, 0.0005},
+          {"Llama-405B total", "GB", 18 * n + activations, 12865, 0.0005}};
 }
 
+/// DeepSeek-V3 on 256 devices (Table 3), what its techniques save (Tables 4 and 5, section 3.3): GiB printed
+/// as GB.
 std::vector<Row> deepseek_v3() {
   constexpr double h = 7168, layers = 16, data = 64, ranks = 64, live = 60;  // layer-micro-batches
   constexpr double attention = h * 1536 + 1536.0 * 128 * 192 + h * 576 + 512.0 * 128 * 256 + 128.0 * 128 * h;
@@ -58,46 +59,49 @@ std::vector<Row> deepseek_v3() {
   constexpr double layer = 56 + 56 + 12 + 12 + 4 + 4 + 192 + 192 + 128 + 128 + 2 + 56 + 56 + 2 + 8 + 32 + 16 +
                            448 + 256 + 128 + 448;
   const auto saved = [](double mib) { return mib * live * kMiB / kGiB; };
-  return {
-      {"DeepSeek-V3 weights and gradients", "GiB", weights, 36.4, Class::exact, 0.0015},
-      {"DeepSeek-V3 masters and moments", "GiB", state, 32.1, Class::exact, 0.0015},
-      {"DeepSeek-V3 activations", "GiB", saved(layer), 131.0, Class::exact, 0.0015},
-      {"DeepSeek-V3 total", "GiB", weights + state + saved(layer), 199.5, Class::exact, 0.0015},
-      {"saved: memory-efficient permutation", "GiB", saved(448), 26.3, Class::exact, 0.015},
-      {"saved: up-projections recomputed", "GiB", saved(512), 30.4, Class::exact, 0.015},
-      {"saved: activation function recomputed", "GiB", saved(64), 3.8, Class::exact, 0.015},
-      {"saved: norms recomputed", "GiB", saved(140), 8.2, Class::inferred, 0.015},
-      {"saved: the three", "GiB", saved(512 + 64 + 140), 42.4, Class::exact, 0.015},
-      {"saved: activations in FP8", "GiB", saved(536) / 2, 16, Class::inferred, 0.05},
-      {"saved: attention recomputed at 64K", "GiB", 128.0 * 16 / 16 * 70 / 1024, 9, Class::inferred, 0.05},
-      {"Table 5, DeepSeek-V3 memory", "ratio", 151.0 / 169, 1 - 0.107, Class::exact, 0.0015},
-      {"Table 5, DeepSeek-V3 speed", "ratio", 930.0 / 945, 1 - 0.016, Class::exact, 0.0015},
-      {"Table 5, Qwen3-235B memory", "ratio", 175.0 / 172, 1.017, Class::exact, 0.0015},
-      {"Table 5, Qwen3-235B speed", "ratio", 920.0 / 800, 1.15, Class::exact, 0.0015},
-      {"Table 5, offloaded input of experts, 70 layers live", "GB", 224.0 * 33 / 32 * 70 * kMiB / 1e9, 18,
-       Class::inferred, 0.1}};
+  return {{"DeepSeek-V3 weights and gradients", "GiB", weights, 36.4, 0.0015},
+          {"DeepSeek-V3 masters and moments", "GiB", state, 32.1, 0.0015},
+          {"DeepSeek-V3 activations", "GiB", saved(layer), 131.0, 0.0015},
+          {"DeepSeek-V3 total", "GiB", weights + state + saved(layer), 199.5, 0.0015},
+          {"saved: memory-efficient permutation", "GiB", saved(448), 26.3, 0.015},
+          {"saved: up-projections recomputed", "GiB", saved(512), 30.4, 0.015},
+          {"saved: activation function recomputed", "GiB", saved(64), 3.8, 0.015},
+          {"saved: norms recomputed", "GiB", saved(140), 8.2, 0.015, true},
+          {"saved: the three", "GiB", saved(512 + 64 + 140), 42.4, 0.015},
+          {"saved: activations in FP8", "GiB", saved(536) / 2, 16, 0.05, true},
+          {"saved: attention recomputed at 64K", "GiB", 128.0 * 16 / 16 * 70 / 1024, 9, 0.05, true},
+          {"Table 5, DeepSeek-V3 memory", "ratio", 151.0 / 169, 1 - 0.107, 0.0015},
+          {"Table 5, DeepSeek-V3 speed", "ratio", 930.0 / 945, 1 - 0.016, 0.0015},
+          {"Table 5, Qwen3-235B memory", "ratio", 175.0 / 172, 1.017, 0.0015},
+          {"Table 5, Qwen3-235B speed", "ratio", 920.0 / 800, 1.15, 0.0015},
+          {"Table 5, offloaded input of experts, 70 layers live", "GB", 224.0 * 33 / 32 * 70 * kMiB / 1e9, 18,
+           0.1, true}};
 }
 
+/// ZAYA1's checkpoints, equations 10 to 12.
 std::vector<Row> zaya1() {
   constexpr double all = 8.840488784e9, muon = 8.289e9, adamw = all - muon;
   constexpr double state = 4 * (2 * muon + 3 * adamw);
-  return {{"ZAYA1 checkpoint with bf16 weights", "GB", (2 * all + state) * 1e-9, 90.61, Class::exact, 0.0005},
-          {"ZAYA1 state of a rank, 8 data ranks", "GB", state / 8 * 1e-9, 9.12, Class::exact, 0.0015},
-          {"ZAYA1 state of a rank, 1,024 data ranks", "MB", state / 1024 * 1e-6, 71, Class::exact, 0.005}};
+  return {{"ZAYA1 checkpoint with bf16 weights", "GB", (2 * all + state) * 1e-9, 90.61, 0.0005},
+          {"ZAYA1 state of a rank, 8 data ranks", "GB", state / 8 * 1e-9, 9.12, 0.0015},
+          {"ZAYA1 state of a rank, 1,024 data ranks", "MB", state / 1024 * 1e-6, 71, 0.005}};
 }
 
+/// Cache of Llama-3-8B with as many key-value heads as query heads; sparsity and granularity.
 std::vector<Row> playbook() {
   std::vector<Row> rows = {{"Llama-3-8B with 32 key-value heads, cache of 8,192 tokens", "GiB",
-                            2.0 * 2 * 32 * 4096 * 8192 / kGiB, 4, Class::exact, 1e-12}};
+                            2.0 * 2 * 32 * 4096 * 8192 / kGiB, 4, 1e-12}};
   for (const MoeModel& m : kMoeModels) {
     rows.push_back({fmt::format("{} sparsity", m.name), "", (m.experts + m.shared) / (m.chosen + m.shared),
-                    m.sparsity, Class::exact, 0.0055});
+                    m.sparsity, 0.0055});
     if (m.granularity > 0)
       rows.push_back({fmt::format("{} granularity", m.name), "", 2 * m.width / m.hidden, m.granularity,
-                      Class::exact, 0.0105});  // printed with one decimal, cut off
+                      0.0105});  // printed with one decimal, cut off
   }
   return rows;
 }
+
+}  // namespace
 
 std::vector<Row> all() {
   std::vector<Row> rows;
@@ -106,20 +110,11 @@ std::vector<Row> all() {
   return rows;
 }
 
-double two_rates(double lin, double core, double linear, double attention) {
-  return (lin + core) / (lin / linear + core / attention);
-}
-
-double attention_rate(double forward, double backward) {
-  return 3 / (1 / forward + 2.5 / backward);
-}
-
 std::string to_text(const std::vector<Row>& rows) {
   Table table({words("quantity"), words("unit"), number("formula", 3), number("printed", 3),
                number("off by", 2, 100), words("%  ")});
   for (const Row& r : rows)
-    table.add({r.what, r.unit, r.formula, r.printed, r.residual(),
-               std::string(r.kind == Class::exact ? "" : "composition inferred")});
+    table.add({r.what, r.unit, r.formula, r.printed, r.residual(), r.inferred ? "composition inferred" : ""});
   return table.text();
 }
 

@@ -1,8 +1,10 @@
 // See rank_plan.h.
 #include "plan/rank_plan.h"
 
-#include <algorithm>
+#include <utility>
 
+#include "measure/profile.h"
+#include "ops/registry.h"
 #include "train/run_layout.h"
 
 namespace ingot {
@@ -13,40 +15,36 @@ Recipe fitted_to(Recipe recipe, const RankGroups& groups, std::vector<std::strin
   return recipe;
 }
 
-bool is_product(const std::string& op) {
-  return op == "linear" || op == "grouped_linear" || op == "low_rank" || op == "head";
+TimeOf purpose_of(const std::string& op) {
+  for (const Op* known : all_ops())
+    if (op == known->name) return time_of(*known);
+  return TimeOf::kernels;
 }
 
-bool is_attention(const std::string& op) {
-  return op == "attention" || op == "context_attention";
-}
-
-/// The work of `times` such passes. `recomputed`: `without` has the passes that keep every activation.
-RankWork work_of(const TapeProfile& profile, const TapeProfile& without, double times) {
+/// The work of `times` such passes; `kept`: those that keep every activation.
+RankWork work_of(const TapeProfile& profile, const TapeProfile& kept, double times) {
   RankWork work;
   for (const auto& [op, p] : profile) {
-    const double flops = times * (p.flops[0] + p.flops[1] + p.flops[2]);
-    (is_product(op) ? work.products : is_attention(op) ? work.attention : work.other) += flops;
+    const TimeOf what = purpose_of(op);
+    (what == TimeOf::products    ? work.products
+     : what == TimeOf::attention ? work.attention
+                                 : work.other) += times * (p.flops[0] + p.flops[1] + p.flops[2]);
     if (p.wire_bytes > 0) work.wire_bytes[op] += times * p.wire_bytes;
   }
-  for (const auto& [op, p] : without)
-    if (is_product(op))
+  for (const auto& [op, p] : kept)
+    if (const TimeOf what = purpose_of(op); what == TimeOf::products)
       work.model_flops += times * (p.flops[0] + p.flops[1] + p.flops[2]);
-    else if (is_attention(op))
+    else if (what == TimeOf::attention)
       work.model_flops += times * 3 * p.flops[0];
   return work;
 }
 
-struct Largest {
-  size_t phase = 0;
-  const LevelPlan* level = nullptr;
-};
-
-Largest largest_level(const Preflight& f) {
-  Largest most;
+/// The phase and the batch size of the largest slab.
+std::pair<size_t, const LevelPlan*> largest_level(const Preflight& f) {
+  std::pair<size_t, const LevelPlan*> most{0, nullptr};
   for (size_t i = 0; i < f.phases.size(); ++i)
     for (const LevelPlan& l : f.phases[i].levels)
-      if (most.level == nullptr || l.micro.memory.slab_bytes > most.level->micro.memory.slab_bytes)
+      if (most.second == nullptr || l.micro.memory.slab_bytes > most.second->micro.memory.slab_bytes)
         most = {i, &l};
   return most;
 }
