@@ -10,9 +10,9 @@
 #include "base/file_system.h"
 #include "base/invocation.h"
 #include "comm/launch.h"
+#include "measure/measured_cluster.h"
 #include "measure/profile_run.h"
 #include "models/presets.h"
-#include "plan/measured_cluster.h"
 #include "train/memory_policy.h"
 
 namespace ingot {

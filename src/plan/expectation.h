@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "measure/doctor.h"
-#include "plan/measured_cluster.h"
+#include "measure/measured_cluster.h"
 
 namespace ingot {
 

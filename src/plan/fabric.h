@@ -12,7 +12,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 
 namespace ingot {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 #include "plan/search.h"
 
 namespace ingot {

@@ -2,7 +2,7 @@
 // the share of the peak that the file describes, else what its bytes take; never less than the start of a
 // kernel.
 #pragma once
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 #include "plan/op_program.h"
 
 namespace ingot {

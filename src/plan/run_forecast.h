@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 #include "train/run_accuracy.h"
 
 namespace ingot {

@@ -1,6 +1,6 @@
 // A plan that grades itself: what counts as off, what a person reads of it, run.json as the only source of
 // `ingot plan --accuracy`, and a run that records it.
-#include "plan/accuracy.h"
+#include "report/accuracy.h"
 
 #include <gtest/gtest.h>
 

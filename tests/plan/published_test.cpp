@@ -24,8 +24,8 @@ TEST(Published, ExactOnesHaveNarrowBars) {
     }
 }
 
-/// TFLOP/s at another length, from the rate `linear` of everything but attention and that of attention; FLOPs a
-/// token.
+/// TFLOP/s at another length, from the rate `linear` of everything but attention and that of attention; `lin`
+/// and `core` are their FLOPs a token.
 double two_rates(double lin, double core, double linear, double attention) {
   return (lin + core) / (lin / linear + core / attention);
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <fmt/core.h>
 
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 
 namespace ingot::test {
 

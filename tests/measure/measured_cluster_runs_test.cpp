@@ -1,7 +1,5 @@
 // `ingot bench cluster`: its links are those that its measurements follow from, its points those of the
 // profile, and what it writes reads back and plans.
-#include "plan/measured_cluster.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,11 +8,12 @@
 
 #include "base/error.h"
 #include "comm/threads.h"
+#include "measure/measured_cluster.h"
 #include "plan/fabric.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
-namespace ingot::test::measured_cluster_test {
+namespace ingot::test::measured_cluster_runs_test {
 
 /// Collectives of ranks that share a memory, by its formula, times what `error` makes of the i-th.
 template <class Error>
@@ -243,4 +242,4 @@ TEST(BenchClusterCommand, SaysWhatItCannotUse) {
   refused({"--out", "x.toml", "--run", "nowhere"}, 1, "nowhere");
 }
 
-}  // namespace ingot::test::measured_cluster_test
+}  // namespace ingot::test::measured_cluster_runs_test

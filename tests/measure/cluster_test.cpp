@@ -1,5 +1,5 @@
 // Cluster files: those that are shipped, and what is refused, with line and remedy.
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 
 #include <gtest/gtest.h>
 

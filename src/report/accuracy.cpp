@@ -1,5 +1,5 @@
 // See accuracy.h.
-#include "plan/accuracy.h"
+#include "report/accuracy.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // See measured_cluster.h.
-#include "plan/measured_cluster.h"
+#include "measure/measured_cluster.h"
 
 #include <fmt/ranges.h>
 

@@ -1,5 +1,5 @@
 // See cluster.h.
-#include "plan/cluster.h"
+#include "measure/cluster.h"
 
 #include <fmt/ranges.h>
 
