@@ -16,19 +16,6 @@ std::vector<int64_t> divisors(int64_t n, int64_t most) {
   return d;
 }
 
-std::string name_of_family(const Recipe& r) {
-  std::string name;
-  const auto add = [&](bool is, const char* kind) {
-    if (is) name += (name.empty() ? "" : " + ") + std::string(kind);
-  };
-  add(r.parallel.pipeline > 1, "pipeline");
-  add(r.parallel.tensor > 1, "tensor");
-  add(r.parallel.expert > 1, "expert");
-  add(r.parallel.shard == ShardLevel::optimizer, "sharded state");
-  add(r.parallel.shard == ShardLevel::full, "full sharding");
-  return name.empty() ? "data alone" : name;
-}
-
 /// What of a stage decides which kernels it runs: parts of the model, chunk by chunk. The order of layers in
 /// a chunk does not count.
 std::string kernels_of(const PipelineLayout& layout, int rank, const ModelConfig& model) {
@@ -79,28 +66,32 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int
   for (PhaseConfig& s : c.recipe.phases) s.micro_batch = micro;
   if (recompute) c.recipe.memory.recompute = {"activation", "add_norm.h"};
 
-  // The same as words and as fields.
+  // The same in words, as kinds of parallelism and as fields.
   SearchResult::Layout& l = c.layout;
   l.text = fmt::format("data {}", ranks / (tensor * pipeline));
-  const auto say = [&](bool is, const std::string& words, const std::vector<std::string>& fields) {
+  const auto say = [&](bool is, const std::string& words, const char* kind,
+                       const std::vector<std::string>& fields) {
     if (!is) return;
     l.text += words, ++l.kinds;
+    if (*kind != '\0') l.family += (l.family.empty() ? "" : " + ") + std::string(kind);
     l.fields.insert(l.fields.end(), fields.begin(), fields.end());
   };
-  say(pipeline > 1, fmt::format(" x pipeline {}", pipeline),
+  say(pipeline > 1, fmt::format(" x pipeline {}", pipeline), "pipeline",
       {fmt::format("--parallel.pipeline={}", pipeline)});
-  say(chunks > 1, fmt::format(" (chunks {})", chunks),
+  say(chunks > 1, fmt::format(" (chunks {})", chunks), "",
       {fmt::format("--parallel.chunks={}", chunks), "--parallel.schedule=interleaved"});
-  say(tensor > 1, fmt::format(" x tensor {}", tensor),
+  say(tensor > 1, fmt::format(" x tensor {}", tensor), "tensor",
       {fmt::format("--parallel.tensor={}", tensor), "--parallel.sequence=true"});
-  say(expert > 1, fmt::format(", experts over {}", expert), {fmt::format("--parallel.expert={}", expert)});
-  say(shard != ShardLevel::none, fmt::format(", shard {}", name_of(shard)), {});
+  say(expert > 1, fmt::format(", experts over {}", expert), "expert",
+      {fmt::format("--parallel.expert={}", expert)});
+  say(shard != ShardLevel::none, fmt::format(", shard {}", name_of(shard)),
+      shard == ShardLevel::full ? "full sharding" : "sharded state", {});
   l.fields.push_back(fmt::format("--parallel.shard={}", name_of(shard)));
   for (size_t i = 0; i < base.phases.size(); ++i)
     l.fields.push_back(fmt::format("--phases.{}.micro_batch={}", i, micro));
   l.text += fmt::format(", micro-batch {}", micro);
-  say(recompute, ", recompute", {"--memory.recompute=[\"activation\", \"add_norm.h\"]"});
-  l.family = name_of_family(c.recipe);
+  say(recompute, ", recompute", "", {"--memory.recompute=[\"activation\", \"add_norm.h\"]"});
+  if (l.family.empty()) l.family = "data alone";
   return c;
 }
 
