@@ -112,7 +112,7 @@ int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
   if (!o.cluster.empty()) {
     const Cluster cluster = load_cluster(o.cluster);
     o.time.slow = slow_ranks(o.slow), o.time.traces = !o.html.empty();
-    const RunTime time = time_run(recipe, plan, cluster, o.time);
+    const RunTime time = time_run(plan, cluster, o.time);
     std::optional<RunBudget> budget;
     if (o.budget) budget = budget_run(recipe, plan, time, cluster);
     text += describe_fit(plan, cluster) + to_text(time) + (budget ? to_text(*budget) : "");

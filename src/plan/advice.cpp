@@ -33,7 +33,7 @@ struct Price {
 
 Price price_of(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what) {
   const RunPlan plan = plan_stages(recipe, ranks);
-  Price p{.time = time_run(recipe, plan, cluster, what)};
+  Price p{.time = time_run(plan, cluster, what)};
   for (const RankClass& c : plan.classes) p.bytes = std::max(p.bytes, c.plan.memory.on_device());
   return p;
 }
@@ -53,11 +53,6 @@ std::vector<Advice::Limit> limits_of(const Price& p, int64_t capacity) {
   std::stable_sort(limits.begin(), limits.end(),
                    [](const auto& a, const auto& b) { return a.share > b.share; });
   return limits;
-}
-
-std::string one_line(std::string text) {
-  for (size_t end; (end = text.find('\n')) != std::string::npos;) text.replace(end, 1, " ");
-  return text;
 }
 
 /// One phase of a recipe, with a device's memory as the limit.
@@ -187,7 +182,8 @@ Advice advise(const std::function<Recipe(const std::vector<std::string>& fields)
       r.bytes = p.bytes, r.step_seconds = p.time.step.seconds;
       r.tokens_per_second = p.time.tokens_per_second;
     } catch (const Error& e) {
-      r.refused = one_line(e.what());
+      r.refused = e.what();
+      std::replace(r.refused.begin(), r.refused.end(), '\n', ' ');
       a.others.push_back(std::move(r));
       continue;
     }

@@ -69,8 +69,7 @@ RankPlan plan_rank(const PaperRank& rank) {
   RankPlan plan;
   plan.rank = rank.groups().rank();
   plan.stage = engine.pipeline().stage();
-  plan.preflight = plan_engine(engine, 0, 0);
-  const Preflight& f = plan.preflight;
+  const Preflight f = plan_engine(engine, 0, 0);
   const auto [phase, level] = largest_level(f);
   const PhaseConfig& s = recipe.phases[phase];
   plan.phase = s.name;

@@ -77,7 +77,6 @@ struct RankPlan {
   RankMemory memory;
   std::map<std::string, int64_t> slab_by_segment;  ///< live bytes at the slab's peak
   RankWork work;
-  Preflight preflight;
 };
 
 /// Throws Error as PaperRank does, and where memory.limit cannot be met.

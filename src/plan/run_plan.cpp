@@ -27,7 +27,8 @@ Signature signature_of(const TrainEngine& engine) {
 constexpr int kMostChecked = 64;
 
 /// Plans ranks that are alike by the first of them.
-void add_class(RunPlan& plan, std::vector<int> ranks, const PaperRank& first) {
+void add_class(RunPlan& plan, std::vector<int> ranks) {
+  const PaperRank first(plan.recipe, plan.what, ranks.front());
   plan.classes.push_back({std::move(ranks), plan_rank(first)});
   const RankClass& c = plan.classes.back();
   const auto count = static_cast<int64_t>(c.ranks.size());
@@ -78,30 +79,26 @@ std::vector<std::vector<int>> rank_classes(const Recipe& recipe, const PlanFor& 
 }
 
 RunPlan plan_ranks(const Recipe& recipe, const PlanFor& what) {
-  RunPlan plan{.what = what};
+  RunPlan plan{.recipe = recipe, .what = what};
   const std::string unchecked = what.ranks <= kMostChecked
                                     ? check_ranks(recipe, what.ranks)
                                     : fmt::format("the collectives of more than {} ranks", kMostChecked);
   if (!unchecked.empty()) plan.warnings.push_back("not checked: " + unchecked);
-  for (std::vector<int>& ranks : rank_classes(recipe, what)) {
-    const PaperRank rank(recipe, what, ranks.front());
-    if (plan.classes.empty()) {
-      plan.layout = describe_layout(rank.engine().recipe());
-      plan.warnings.insert(plan.warnings.end(), rank.changes().begin(), rank.changes().end());
-    }
-    add_class(plan, std::move(ranks), rank);
-  }
+  for (std::vector<int>& ranks : rank_classes(recipe, what)) add_class(plan, std::move(ranks));
+  const PaperRank first(recipe, what, 0);
+  plan.layout = describe_layout(first.engine().recipe());
+  plan.warnings.insert(plan.warnings.end(), first.changes().begin(), first.changes().end());
   plan.parameters = count_parameters(Decoder(recipe.model));
   return plan;
 }
 
 RunPlan plan_stages(const Recipe& recipe, int ranks) {
-  RunPlan plan{.what = {ranks, 1}};
+  RunPlan plan{.recipe = recipe, .what = {ranks, 1}};
   const int stages = static_cast<int>(recipe.parallel.pipeline);
-  std::vector<int> alike(static_cast<size_t>(ranks / stages));
+  std::vector<int> alike(static_cast<size_t>(std::max(1, ranks / stages)));  // PaperRank refuses none
   for (int stage = 0; stage < stages; ++stage) {
     std::iota(alike.begin(), alike.end(), stage * (ranks / stages));
-    add_class(plan, alike, PaperRank(recipe, plan.what, alike.front()));
+    add_class(plan, alike);
   }
   return plan;
 }

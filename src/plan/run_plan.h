@@ -15,6 +15,7 @@ struct RankClass {
 };
 
 struct RunPlan {
+  Recipe recipe;
   PlanFor what;
   std::vector<RankClass> classes;  ///< by their first rank; they tile the ranks
   std::vector<std::string> layout, warnings;

@@ -2,9 +2,9 @@
 #include "plan/run_time.h"
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/progress.h"
 #include "models/stage_boundary.h"
@@ -140,7 +140,7 @@ class Timer {
   }
 
   /// Sums of gradients, update and exchange of weights of a rank.
-  StepEnd end_of(const PaperRank& rank, double optimizer_flops, const GatheredLayers& layers, bool alone) {
+  StepEnd end_of(const PaperRank& rank, const GatheredLayers& layers, bool alone) {
     StepEnd end;
     // Backward ends with the first layer group, whose gradients have nothing to hide behind.
     if (!layers.empty() && !alone) end.buckets.push_back(layers.begin()->second.reduce);
@@ -166,8 +166,8 @@ class Timer {
     double updated = 0;
     for (const ParamView& p : optimizer.params()) updated += static_cast<double>(p.numel());
     const double bytes = 16 * updated + 2 * static_cast<double>(optimizer.state_bytes());
-    end.update =
-        costs_.memory_seconds(bytes) + optimizer_flops / (cluster_.device.product_share * costs_.peak());
+    end.update = costs_.memory_seconds(bytes) +
+                 optimizer.update_flops() / (cluster_.device.product_share * costs_.peak());
     end.channel = channel("data");
     count(end.update, cluster_.device.quality);
     return end;
@@ -245,8 +245,11 @@ int64_t boundary_bytes(const PaperRank& rank, const PhaseConfig& s) {
 
 }  // namespace
 
-RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageRank>& stages,
-                    int64_t micro_batches, const Cluster& cluster, const TimeFor& what, bool extends) {
+RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t micro_batches,
+                    const Cluster& cluster, const TimeFor& what, bool extends) {
+  const PaperRank& one = *stages.front().rank;
+  const Recipe& recipe = one.engine().recipe();
+  const PhaseConfig& s = recipe.phases[phase];
   RunTime out;
   Timer timer(cluster, what, out);
   timer.channel("data");
@@ -258,29 +261,26 @@ RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageR
     if (position >= 0 && position < count) input.slow[static_cast<size_t>(position)] = factor;
   input.ends.resize(stages.size());
   input.stages.resize(static_cast<size_t>(count * chunks));
-  input.message =
-      timer.message(*stages.front().rank, boundary_bytes(*stages.front().rank, recipe.phases[phase]));
+  input.message = timer.message(one, boundary_bytes(one, s));
   const bool alone = count == 1 && chunks == 1 && micro_batches == 1;
   for (int stage = 0; stage < count; ++stage) {
-    const StageRank& s = stages[static_cast<size_t>(stage)];
+    const auto& [rank, program] = stages[static_cast<size_t>(stage)];
     const auto at = [&](int of, int chunk) -> TimedStage& {
       return input.stages[static_cast<size_t>(chunk * count + of)];
     };
-    const auto first = std::find_if(stages.begin(), stages.end(), [&](const StageRank& other) {
-      return other.program == s.program && other.rank == s.rank;
-    });
+    const auto first = std::find(stages.begin(), stages.end(), stages[static_cast<size_t>(stage)]);
     StepEnd& end = input.ends[static_cast<size_t>(stage)];
     if (const auto alike = static_cast<int>(first - stages.begin()); alike < stage) {
       for (int c = 0; c < chunks; ++c) at(stage, c) = at(alike, c);
       end = input.ends[static_cast<size_t>(alike)];
       continue;
     }
-    const GatheredLayers layers = timer.gathered_layers(*s.rank);
+    const GatheredLayers layers = timer.gathered_layers(*rank);
     for (int c = 0; c < chunks; ++c)
       for (size_t k = 0; k < kWorkKinds; ++k)
-        at(stage, c)[k] = timer.timed(s.program->chunks[static_cast<size_t>(c)][k], static_cast<WorkKind>(k),
-                                      s.program->groups, layers, alone);
-    end = timer.end_of(*s.rank, s.optimizer_flops, layers, alone);
+        at(stage, c)[k] = timer.timed(program->chunks[static_cast<size_t>(c)][k], static_cast<WorkKind>(k),
+                                      program->groups, layers, alone);
+    end = timer.end_of(*rank, layers, alone);
   }
   input.channels = out.channels;
   input.beside = cluster.device.rate_beside_transfers;
@@ -299,40 +299,37 @@ RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageR
     const auto more = static_cast<double>((micro_batches - whole - count) / count);
     out.step.seconds += more * (out.step.seconds - before);
   }
-  const int ranks = stages.front().rank->groups().grid().ranks();
-  const PhaseConfig& s = recipe.phases[phase];
   const auto tokens = static_cast<double>(micro_batches * micro_rows(s, 0, recipe.data_ranks()) *
                                           recipe.data_ranks() * s.sequence);
-  out.tokens_per_second = tokens / out.step.seconds / ranks;
+  out.tokens_per_second = tokens / out.step.seconds / one.groups().grid().ranks();
   return out;
 }
 
-RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {
+RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {
   if (cluster.devices > 0 && plan.what.ranks > cluster.devices)
     throw Error(fmt::format("the plan has {} ranks, cluster '{}' {} devices", plan.what.ranks, cluster.name,
                             cluster.devices),
                 fmt::format("plan --ranks {}, or name a larger cluster", cluster.devices));
+  const Recipe& recipe = plan.recipe;
   size_t phase = 0;
   while (recipe.phases[phase].name != plan.classes.front().plan.phase) ++phase;
-  std::vector<std::unique_ptr<PaperRank>> ranks;
-  std::vector<RankProgram> programs;
+  std::deque<PaperRank> ranks;
+  std::deque<RankProgram> programs;
   std::vector<StageRank> stages;
-  programs.reserve(static_cast<size_t>(recipe.parallel.pipeline));
   int64_t micro_batches = 1;
-  for (int stage = 0; stage < recipe.parallel.pipeline; ++stage) {
+  while (std::ssize(stages) < recipe.parallel.pipeline) {
     // Of the ranks of a stage, those with the most parameters.
     const RankClass* most = nullptr;
     for (const RankClass& c : plan.classes)
-      if (c.plan.stage == stage && (most == nullptr || c.plan.memory.state() > most->plan.memory.state()))
+      if (c.plan.stage == std::ssize(stages) &&
+          (most == nullptr || c.plan.memory.state() > most->plan.memory.state()))
         most = &c;
-    INGOT_CHECK(most != nullptr, "no rank has stage {}", stage);
-    ranks.push_back(std::make_unique<PaperRank>(recipe, plan.what, most->ranks.front()));
-    programs.push_back(record_program(*ranks.back(), phase, cluster));
-    stages.push_back({ranks.back().get(), &programs.back(), most->plan.work.optimizer});
+    INGOT_CHECK(most != nullptr, "no rank has stage {}", stages.size());
+    const PaperRank& rank = ranks.emplace_back(recipe, plan.what, most->ranks.front());
+    stages.push_back({&rank, &programs.emplace_back(record_program(rank, phase, cluster))});
     micro_batches = most->plan.micro_batches;
   }
-  const Recipe& fitted = ranks.front()->engine().recipe();
-  RunTime out = time_stages(fitted, phase, stages, micro_batches, cluster, what);
+  RunTime out = time_stages(stages, phase, micro_batches, cluster, what);
   const double seconds = out.step.seconds * plan.what.ranks;
   out.tokens_per_second = static_cast<double>(plan.tokens()) / seconds;
   out.model_tflops = plan.model_flops / seconds * 1e-12;

@@ -32,16 +32,16 @@ struct RunTime {
 struct StageRank {
   const PaperRank* rank = nullptr;
   const RankProgram* program = nullptr;
-  double optimizer_flops = 0;
+  bool operator==(const StageRank&) const = default;
 };
 
 /// One step of a pipeline of these stages: all but model_tflops and utilisation. `extends`: a step of many
 /// micro-batches is simulated until it repeats itself, and extended from there.
-RunTime time_stages(const Recipe& recipe, size_t phase, const std::vector<StageRank>& stages,
-                    int64_t micro_batches, const Cluster& cluster, const TimeFor& what, bool extends = false);
+RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t micro_batches,
+                    const Cluster& cluster, const TimeFor& what, bool extends = false);
 
 /// Throws Error where the cluster has fewer devices than the plan has ranks.
-RunTime time_run(const Recipe& recipe, const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
+RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
 
 /// A step of the rank that ends last, in words: its kernels by what they are, then its waits, which add up.
 std::vector<std::pair<std::string, double>> purposes_of(const RunTime& time);

@@ -188,7 +188,6 @@ class Search {
       const double needed = state_bytes(e.choice, recipe);
       if (needed > capacity()) return too_large(c.layout, needed, "weights, gradients and state take");
       e.time = time_of(e.choice, recipe);
-      ++result_.simulated;
       e.seconds = std::max(e.seconds, 1 / e.time.tokens_per_second), e.known = Known::time;
       q.push(std::move(e));
     } catch (const Error& error) {
@@ -261,12 +260,10 @@ class Search {
             passes.programs[passes.kind[static_cast<size_t>(c * choice.pipeline + stage)]]);
     }
     std::vector<StageRank> stages;
-    for (const size_t kind : kinds.kind)
-      stages.push_back(
-          {ranks[kind].get(), &programs[kind], ranks[kind]->engine().optimizer().update_flops()});
+    for (const size_t kind : kinds.kind) stages.push_back({ranks[kind].get(), &programs[kind]});
     const Recipe& fitted = ranks.front()->engine().recipe();
-    return time_stages(fitted, 0, stages, micro_batches(fitted.phases[0], fitted.data_ranks()), cluster_,
-                       what_, true);
+    return time_stages(stages, 0, micro_batches(fitted.phases[0], fitted.data_ranks()), cluster_, what_,
+                       true);
   }
 
   /// The recipe with as many micro-batches as fill its pipeline: with more, memory changes only by how its

@@ -33,7 +33,6 @@ struct SearchResult {
       rejected;  ///< families of which none is among the best, with the reason of the nearest
   /// Layouts: tried = refused + too large + too slow to be among the best + those that fit.
   int tried = 0, refused = 0, too_large = 0, too_slow = 0, fit = 0;
-  int simulated = 0;  ///< of these, how many times a step was simulated
 };
 
 /// Layouts with less than 1 % between them count as equally fast: the one with fewer kinds is first. Throws

@@ -62,7 +62,7 @@ TEST(Advice, EveryRemedyHasThePriceOfAPlanWithItsFields) {
     ++priced;
     const Recipe changed = recipe(layout, r.fields);
     const RunPlan plan = plan_ranks(changed, {8, 1});
-    const RunTime time = time_run(changed, plan, here);
+    const RunTime time = time_run(plan, here);
     EXPECT_NEAR(time.step.seconds, r.step_seconds, 1e-6 * r.step_seconds) << r.fields.front();
     const RankMemory& m = plan.fullest().plan.memory;
     EXPECT_EQ(m.total() - m.checkpoint, r.bytes) << r.fields.front();

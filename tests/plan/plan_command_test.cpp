@@ -229,6 +229,8 @@ TEST(PlanCommand, RefusesWhatCannotBe) {
   refused(plan({"--parallel.tensor=3", "--parallel.sequence=true"}), 1, "do not divide");
   refused(plan({"--cluster", std::string(INGOT_SOURCE_DIR) + "/clusters/cpu-2core.toml"}), 1,
           "the plan has 16 ranks, cluster 'CPU, 2 cores' 2 devices");
+  refused(plan({"--parallel.pipeline=32", "--cluster", kCluster, "--advice"}), 1,
+          "16 ranks do not divide into groups of parallel.pipeline = 32");
   refused(plan({"--cluster", kCluster, "--slow", "x"}), 1, "expected STAGE:FACTOR");
   refused(plan({"--links", "0.5"}), 2, "--cluster");
   refused(run_process({INGOT_BINARY, "plan", "--accuracy", "nowhere"}), 1,

@@ -41,7 +41,7 @@ TEST(RunTime, TheFirstGatherAndTheLastReductionOfFullShardingAreExposed) {
   };
   const double first = exchanged(depth_of_layer_group(kEmbeddingGroup)), second = exchanged(0);
   ASSERT_GT(first, 0);
-  const RunTime time = time_run(r, plan_ranks(r, {8, 1}), slow);
+  const RunTime time = time_run(plan_ranks(r, {8, 1}), slow);
   EXPECT_GE(time.step.ranks[0].exposed.at("data"), 0.999 * first);
   EXPECT_LE(time.step.ranks[0].exposed.at("data"), 1.001 * (first + second));
 }
@@ -50,9 +50,9 @@ TEST(RunTime, TheFirstGatherAndTheLastReductionOfFullShardingAreExposed) {
 TEST(RunTime, SlowLinksAreWaitedFor) {
   Cluster slow = small_cluster("80GB");
   const Recipe r = recipe({"--parallel.shard=full", "--phases.0.micro_batch=2"});
-  const double fast = time_run(r, plan_ranks(r, {8, 1}), slow).step.seconds;
+  const double fast = time_run(plan_ranks(r, {8, 1}), slow).step.seconds;
   for (LinkLevel& l : slow.links) l.gb_per_s /= 100;
-  const RunTime time = time_run(r, plan_ranks(r, {8, 1}), slow);
+  const RunTime time = time_run(plan_ranks(r, {8, 1}), slow);
   EXPECT_GT(time.step.seconds, 2 * fast);
   EXPECT_GT(time.step.ranks[0].exposed.at("data"), 0.5 * time.step.seconds);
 }

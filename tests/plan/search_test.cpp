@@ -46,7 +46,7 @@ TEST(Search, TheFieldsOfALayoutAreThatLayout) {
   const Cluster here = small_cluster("80GB");
   const SearchResult::Layout first = search_layouts(dense(), 8, here).best.front();
   const Recipe recipe = dense(first.fields);
-  const RunTime time = time_run(recipe, plan_ranks(recipe, {8, 1}), here);
+  const RunTime time = time_run(plan_ranks(recipe, {8, 1}), here);
   EXPECT_NEAR(time.step.seconds, first.step_seconds, 1e-9 + 1e-6 * first.step_seconds);
   EXPECT_NEAR(time.utilisation, first.utilisation, 1e-6);
   const RankMemory fullest = plan_ranks(recipe, {8, 1}).fullest().plan.memory;
@@ -96,12 +96,12 @@ TEST(Search, ALongStepIsExtendedToWhatItTakes) {
       programs.push_back(record_program(*ranks.back(), 0, here));
     }
     std::vector<StageRank> stages;
-    for (size_t i = 0; i < ranks.size(); ++i) stages.push_back({ranks[i].get(), &programs[i], 0});
+    for (size_t i = 0; i < ranks.size(); ++i) stages.push_back({ranks[i].get(), &programs[i]});
     const Recipe& fitted = ranks[0]->engine().recipe();
     const int64_t count = fitted.phases[0].batch / fitted.data_ranks();
     ASSERT_GE(count, 32);
-    const double whole = time_stages(fitted, 0, stages, count, here, {}).step.seconds,
-                 extended = time_stages(fitted, 0, stages, count, here, {}, true).step.seconds;
+    const double whole = time_stages(stages, 0, count, here, {}).step.seconds,
+                 extended = time_stages(stages, 0, count, here, {}, true).step.seconds;
     EXPECT_NEAR(extended, whole, 1e-9 * whole) << count << " micro-batches, " << ranks.size() << " stages";
   }
 }
@@ -118,7 +118,7 @@ TEST(Search, NoLayoutThatWasLeftOutIsFaster) {
         {"--parallel.shard=full", "--phases.0.micro_batch=1"},
         {"--phases.0.micro_batch=2"}}) {
     const Recipe recipe = dense(fields);
-    const double speed = time_run(recipe, plan_ranks(recipe, {8, 1}), here).tokens_per_second;
+    const double speed = time_run(plan_ranks(recipe, {8, 1}), here).tokens_per_second;
     const double slowest = found.best.back().tokens_per_second;
     const auto same = [&](const SearchResult::Layout& l) {
       return std::fabs(l.tokens_per_second / speed - 1) < 1e-6;
