@@ -62,8 +62,8 @@ class Gathers {
       const auto found = layers.find(s.layer_group);
       Gathered of = found != layers.end() ? found->second : mean;
       // Backward finds what forward read last.
-      const bool found_here = alone && kind != WorkKind::forward && order_.size() < 2;
-      if (kind == WorkKind::backward_weight || found_here) of.gather = 0;
+      const bool held = alone && kind != WorkKind::forward && order_.size() < 2;
+      if (kind == WorkKind::backward_weight || held) of.gather = 0;
       if (kind == WorkKind::forward || kind == WorkKind::backward_input) of.reduce = 0;
       order_.emplace_back(s.layer_group, of);
     }

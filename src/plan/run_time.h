@@ -35,15 +35,17 @@ struct StageRank {
   bool operator==(const StageRank&) const = default;
 };
 
-/// One step of a pipeline of these stages: all but model_tflops and utilisation. `extends`: a step of many
-/// micro-batches is simulated until it repeats itself, and extended from there.
+/// One step of a phase of the ranks' recipe in a pipeline of these stages: all but model_tflops and
+/// utilisation. `extends`: a step of many micro-batches is simulated until it repeats itself, and extended
+/// from there.
 RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t micro_batches,
                     const Cluster& cluster, const TimeFor& what, bool extends = false);
 
 /// Throws Error where the cluster has fewer devices than the plan has ranks.
 RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
 
-/// A step of the rank that ends last, in words: its kernels by what they are, then its waits, which add up.
+/// What a step of the rank that ends last goes to, in words: kernels by their purpose, then waits; they add
+/// up to the step.
 std::vector<std::pair<std::string, double>> purposes_of(const RunTime& time);
 /// Whether the fullest rank fits a device, with the arithmetic.
 std::string describe_fit(const RunPlan& plan, const Cluster& cluster);
