@@ -2,10 +2,14 @@
 // ranks that are alike, and plans that equal what started ranks hold, to the byte.
 #include "plan/rank_plan.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "comm/threads.h"
 #include "plan/run_plan.h"
+#include "support/layout_parity.h"
 #include "support/support.h"
 
 namespace ingot::test::rank_plan_test {
@@ -111,27 +115,73 @@ const std::vector<std::vector<std::string>> kLayouts = {
     {"--parallel.context=2", "--parallel.context_form=gather", "--memory.recompute=[\"activation\"]"},
 };
 
+/// Of every rank of the layout: started, it holds what was planned.
+void expect_started_as_planned(const Recipe& recipe, int ranks_of_all, const std::string& name) {
+  run_ranks(ranks_of_all, [&](ThreadRank& world) {
+    const RunRanks ranks(recipe, &world);
+    const TrainEngine engine(ranks.fitted(recipe), ranks);
+    const Preflight started = plan_engine(engine, 0, 0);
+    const RankPlan plan = plan_rank(PaperRank(recipe, {ranks_of_all, 1}, world.rank()));
+    const std::string where = name + fmt::format(", rank {}", world.rank());
+    EXPECT_EQ(plan.memory.masters + plan.memory.copies, engine.model().bytes()) << where;
+    EXPECT_EQ(plan.memory.gradients, engine.gradients().bytes()) << where;
+    EXPECT_EQ(plan.memory.moments, engine.optimizer().state_bytes()) << where;
+    EXPECT_EQ(plan.memory.in_flight, started.transient_bytes) << where;
+    EXPECT_EQ(plan.memory.activations, started.activation_bytes()) << where;
+    EXPECT_GT(plan.memory.activations, 0) << where;
+  });
+}
+
 TEST(RankPlan, StartedRanksHoldWhatIsPlanned) {
-  constexpr int kRanks = 4;
-  for (const std::vector<std::string>& layout : kLayouts) {
-    const Recipe recipe = small(layout);
-    run_ranks(kRanks, [&](ThreadRank& world) {
-      const RunRanks ranks(recipe, &world);
-      const TrainEngine engine(ranks.fitted(recipe), ranks);
-      const Preflight started = plan_engine(engine, 0, 0);
-      const RankPlan plan = plan_rank(PaperRank(recipe, {kRanks, 1}, world.rank()));
-      const std::string where = layout.front() + fmt::format(", rank {}", world.rank());
-      EXPECT_EQ(plan.memory.masters + plan.memory.copies, engine.model().bytes()) << where;
-      EXPECT_EQ(plan.memory.gradients, engine.gradients().bytes()) << where;
-      EXPECT_EQ(plan.memory.moments, engine.optimizer().state_bytes()) << where;
-      EXPECT_EQ(plan.memory.activations, started.predicted_bytes - started.weight_bytes -
-                                             started.gradient_bytes - started.transient_bytes -
-                                             started.optimizer_bytes - started.scratch_bytes -
-                                             started.snapshot_bytes)
-          << where;
-      EXPECT_GT(plan.memory.activations, 0) << where;
-    });
+  for (const std::vector<std::string>& layout : kLayouts)
+    expect_started_as_planned(small(layout), 4, layout.front());
+}
+
+/// The layout as keys of a recipe for a small model of its family.
+std::vector<std::string> keys_of(const LayoutCase& c) {
+  const std::string model = c.problem.model;
+  const bool experts = model != "llama" && model != "gpt2";
+  std::vector<std::string> keys = {"--model.preset=" + std::string(model == "llama"  ? "llama-small"
+                                                                   : model == "gpt2" ? "gpt2"
+                                                                   : model == "moe"  ? "moe-small"
+                                                                                     : "zaya-mini"),
+                                   "--model.layers=4",
+                                   "--model.vocab=64",
+                                   "--model.width=64",
+                                   "--model.heads=8",
+                                   "--model.head_width=8",
+                                   "--phases.0.sequence=32"};
+  if (model != "zaya") keys.push_back("--model.kv_heads=4");
+  const auto set = [&](const char* key, const auto& value, const auto& otherwise) {
+    if (value != otherwise) keys.push_back(fmt::format("--parallel.{}={}", key, value));
+  };
+  const GridShape& g = c.grid;
+  set("pipeline", g.pp, 1), set("context", g.cp, 1), set("tensor", g.tp, 1), set("expert", g.ep, 1);
+  if (experts) set("expert_tensor", g.etp > 0 ? g.etp : g.tp, 1);
+  set("chunks", c.chunks, 1), set("context_inner", c.options.context_inner, 1);
+  set("sequence", c.options.sequence_parallel || (experts && g.tp > 1), false);
+  set("context_form", std::string(name_of(c.options.context)), "heads");
+  set("schedule", std::string(name_of(c.schedule)), "1f1b");
+  set("shard", std::string(name_of(c.options.shards.level)), "none");
+  if (c.problem.recompute) keys.push_back("--memory.recompute=[\"activation\"]");
+  return keys;
+}
+
+/// All layouts in which many ranks are compared with one.
+TEST(RankPlan, EveryLayoutOfTheParityTestsHoldsWhatIsPlanned) {
+  using enum PipelineScheduleKind;
+  std::vector<LayoutCase> all = parity_matrix();
+  for (const PipelineScheduleKind kind : {one_forward_one_backward, zero_bubble, merged})
+    for (const char* model : {"llama", "gpt2", "moe", "zaya"})
+      for (const GridShape& grid : {GridShape{.pp = 2}, {.pp = 4}, {.pp = 2, .dp = 2, .tp = 2}})
+        all.push_back({.problem = {.model = model, .layers = 4, .rows = 8}, .grid = grid, .schedule = kind});
+  std::set<std::vector<std::string>> seen;
+  for (const LayoutCase& c : all) {
+    const std::vector<std::string> keys = keys_of(c);
+    if (seen.insert(keys).second)
+      expect_started_as_planned(small(keys), Grid(c.grid).ranks(), fmt::format("{}", fmt::join(keys, " ")));
   }
+  EXPECT_GE(seen.size(), 100u);
 }
 
 TEST(RankPlan, RanksOfAClassPlanAlike) {
