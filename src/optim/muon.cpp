@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <numeric>
+#include <ranges>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -178,7 +179,7 @@ std::vector<bool> Muon::uses_all_threads(std::span<const Block> blocks, std::spa
 int64_t Muon::planned_scratch_bytes(std::span<const MuonTensor> tensors) const {
   const std::vector<Block> blocks = blocks_of(tensors);
   const std::vector<bool> all_threads = uses_all_threads(blocks, tensors);
-  int64_t largest = 0, pooled = 0, largest_pooled = 0, shared = 0, largest_shared = 0;
+  int64_t shared = 0, largest = 0, pooled = 0, largest_pooled = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Block& b = blocks[i];
     const ParamView& p = *tensors[b.tensor].param;
@@ -188,12 +189,15 @@ int64_t Muon::planned_scratch_bytes(std::span<const MuonTensor> tensors) const {
         b.count() * (slices > 1 ? 1 + 2 * slices : 1) * static_cast<int64_t>(sizeof(float)) +
         NewtonSchulzScratch::bytes_of(rows_cut ? slices * b.rows : b.rows,
                                       rows_cut ? b.cols : slices * b.cols);
+    if (!b.whole()) {
+      shared += bytes;
+      continue;
+    }
     largest = std::max(largest, bytes);
-    if (!b.whole()) ++shared, largest_shared = std::max(largest_shared, bytes);
-    if (b.whole() && !all_threads[i]) ++pooled, largest_pooled = std::max(largest_pooled, bytes);
+    if (!all_threads[i]) ++pooled, largest_pooled = std::max(largest_pooled, bytes);
   }
-  // Parts of matrices have a slot each until the end; beside them one, or one for each thread, is in use.
-  return largest + shared * largest_shared +
+  // Parts of matrices have a slot each; beside them one, or one for each thread, is in use.
+  return shared + largest +
          std::max<int64_t>(0, std::min<int64_t>(num_threads(), pooled) - 1) * largest_pooled;
 }
 
@@ -379,15 +383,15 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
   const Factors factors = factors_of(step, grad_scale);
   std::vector<Block> blocks = blocks_of(tensors);
   const std::vector<bool> all_threads = uses_all_threads(blocks, tensors);
-  const auto finish = [&](Block& block, std::unique_ptr<Slot> slot) {
-    orthogonalise(*tensors[block.tensor].param, block, *slot);
-    apply(tensors[block.tensor], block, *slot);
-    slots_->put(std::move(slot));
+  const auto finish = [&](Block& block, Slot& slot) {
+    orthogonalise(*tensors[block.tensor].param, block, slot);
+    apply(tensors[block.tensor], block, slot);
   };
   const auto run = [&](Block& block) {
     std::unique_ptr<Slot> slot = slots_->take();
     form_input(tensors[block.tensor], block, *slot, factors);
-    finish(block, std::move(slot));
+    finish(block, *slot);
+    slots_->put(std::move(slot));
   };
   // Across shards: what other ranks need is sent first, and what they send is used last.
   std::vector<std::pair<Block*, std::unique_ptr<Slot>>> shared;
@@ -411,7 +415,9 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
                    [](const Block* a, const Block* b) { return a->flops > b->flops; });
   parallel_in_order(static_cast<int64_t>(pooled.size()),
                     [&](int64_t i) { run(*pooled[static_cast<size_t>(i)]); });
-  for (auto& [block, slot] : shared) finish(*block, std::move(slot));
+  for (auto& [block, slot] : shared) finish(*block, *slot);
+  // The first is taken first again, so that each keeps a slot of its size.
+  for (auto& [block, slot] : std::views::reverse(shared)) slots_->put(std::move(slot));
   std::vector<UpdateStat> stats(tensors.size());
   for (const Block& b : blocks) {
     stats[b.tensor].update_rms += b.update_sq;
