@@ -47,9 +47,7 @@ Mlp::Mlp(ParameterTable& table, const std::string& prefix, const ModelConfig& mo
 }
 
 Value Mlp::forward(Context& c, const Value& h_TD) const {
-  const DType type = c.precision().compute;
-  Value up_TF = project(c, enter_tensor_region(c, h_TD), up_, c.param(up_bias_));
-  Value act_TF = activation(c.tape, {kind_, type}, up_TF);
+  Value act_TF = project_and_activate(c, kind_, enter_tensor_region(c, h_TD), up_, c.param(up_bias_));
   return leave_tensor_region(c, project(c, act_TF, down_, row_bias(c, down_bias_)));
 }
 

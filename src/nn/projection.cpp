@@ -2,6 +2,7 @@
 #include "nn/projection.h"
 
 #include "ops/linear/linear.h"
+#include "ops/linear/linear_activation.h"
 #include "ops/low_rank/low_rank.h"
 
 namespace ingot {
@@ -16,6 +17,14 @@ Value project(Context& c, const Value& x_TK, int weight, const Value& bias_N) {
     for (int64_t& r : rows) r /= c.weights.placement().tensor_size;
   const Value h_TR = linear(c.tape, type, x_TK, c.param(spec.adapter.a));
   return low_rank(c.tape, type, spec.adapter.scale, rows, y_TN, h_TR, c.param(spec.adapter.b));
+}
+
+Value project_and_activate(Context& c, ActivationKind kind, const Value& x_TK, int weight,
+                           const Value& bias_N) {
+  const ActivationAttr attr{kind, c.precision().compute};
+  if (c.weights.table()[weight].adapter.a >= 0)
+    return activation(c.tape, attr, project(c, x_TK, weight, bias_N));
+  return linear_activation(c.tape, attr, x_TK, c.param(weight), bias_N);
 }
 
 }  // namespace ingot

@@ -37,8 +37,9 @@ namespace ingot {
   op(unpermute)
 // clang-format on
 
-/// Those that have kernels on tensor cores as well.
-#define INGOT_MMA_OPS(op) op(attention) op(grouped_linear) op(head) op(linear) op(low_rank)
+/// Those that have kernels on tensor cores as well, and pairs of ops.
+#define INGOT_MMA_OPS(op) \
+  op(attention) op(grouped_linear) op(head) op(linear) op(linear_activation) op(low_rank)
 
 #define INGOT_DECLARE_KERNEL(name) Kernel name##_gpu();
 INGOT_GPU_OPS(INGOT_DECLARE_KERNEL)
@@ -93,7 +94,9 @@ std::vector<Kernel> with_gpu_kernels(std::string_view op, std::vector<Kernel> ke
 const char* refuse_on_gpu(const Op& op, const GpuLaunches& launches, const OpCall& call) {
   if (lies_on(call, DeviceKind::cuda)) {
     const char* const reason = launches.refuse(call);
-    return reason != nullptr ? reason : refuse_unproven(gpu_kernel_name(op.name, launches.exact));
+    return reason != nullptr
+               ? reason
+               : refuse_unproven(gpu_kernel_name(launches.pair ? launches.pair : op.name, launches.exact));
   }
   const Emulation now = emulation();
   return !now.on                       ? "emulated kernels run where INGOT_EMULATE is set"

@@ -12,8 +12,8 @@
 
 namespace ingot {
 
-/// Those of the op of this name, best first; none for most ops: for the simulated device, where they refuse
-/// every call unless emulation() is on, and for CUDA.
+/// Those of the op, or of the pair of ops, of this name, best first; none for most ops: for the simulated
+/// device, where they refuse every call unless emulation() is on, and for CUDA.
 std::vector<Kernel> gpu_kernels(std::string_view op);
 
 /// An op's kernels, best first, the reference last, with those of GPUs before the reference.
@@ -34,6 +34,7 @@ struct GpuLaunches {
   void (*backward_weight)(const OpCall&) = nullptr;
   ReadableFormats formats = {};
   bool exact = true;
+  const char* pair = nullptr;  ///< the name of the pair of ops that it runs (tape/op.h); nullptr: it runs one
 };
 /// Of products on tensor cores (device/gemm/mma_block.h) by a weight, the input of that number.
 constexpr GpuLaunches on_tensor_cores(GpuLaunches launches, uint32_t weight) {

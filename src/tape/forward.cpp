@@ -44,6 +44,12 @@ void Forward::run(const Node& node, std::span<const Tensor> in, std::span<const 
   transfers_.begin(std::move(t));
 }
 
+const Kernel* Forward::kernel_of(const OpPair& pair, const Node& first, std::span<const Tensor> in,
+                                 std::span<const Tensor> out, const AttrBox& second) const {
+  if (!state_.has_memory() || row_sliced_transfer(first) >= 0) return nullptr;
+  return select_pair_kernel(pair, {second.data(), in, out, {}, {}}, state_.options.device);
+}
+
 /// The rows that this rank sends are its own, so they are there already; the others arrive while these are
 /// computed.
 void Forward::run_row_sliced(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out,

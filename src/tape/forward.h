@@ -17,6 +17,10 @@ class Forward {
   /// caller records the node next.
   void run(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out, bool is_recompute);
 
+  /// The kernel that runs a pair whose first node this is; nullptr: its two nodes run one after the other.
+  const Kernel* kernel_of(const OpPair& pair, const Node& first, std::span<const Tensor> in,
+                          std::span<const Tensor> out, const AttrBox& second) const;
+
  private:
   int32_t row_sliced_transfer(const Node& node) const;
   void run_row_sliced(const Node& node, std::span<const Tensor> in, std::span<const Tensor> out,

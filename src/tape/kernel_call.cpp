@@ -45,7 +45,7 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? state_.arena.allocate(scratch_bytes, "scratch") : Block{};
   call.scratch = scratch.data;
-  const bool timed = state_.options.profile != nullptr || state_.options.observer != nullptr;
+  const bool timed = is_timed();
   const double begin = timed ? monotonic_seconds() : 0;
   if (state_.has_memory()) {
     if (state_.options.device == DeviceKind::cpu) {
@@ -72,12 +72,26 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
   if (scratch_bytes > 0) state_.arena.release(scratch);
 }
 
+void KernelCalls::run(const Kernel& kernel, const Node& first, const OpCall& first_call, const Node& second,
+                      const OpCall& second_call) {
+  const double begin = monotonic_seconds();
+  const Tensor out[] = {first_call.out[0], second_call.out[0]};
+  kernel.forward({second.attr.data(), first_call.in, out, {}, {}});
+  if (!is_timed()) return;
+  account(first, first_call, Direction::forward, begin);
+  account(second, second_call, Direction::forward, monotonic_seconds());
+}
+
 void KernelCalls::run_kernel(const Kernel& kernel, const Op& op, const OpCall& call,
                              Direction direction) const {
   (direction == Direction::forward           ? kernel.forward
    : direction == Direction::backward_weight ? kernel.backward_weight
                                              : kernel.backward_input)(call);
   if (are_watched()) clear_beyond_live_rows(op, call);
+}
+
+bool KernelCalls::is_timed() const {
+  return state_.options.profile != nullptr || state_.options.observer != nullptr;
 }
 
 bool KernelCalls::are_watched() const {

@@ -14,6 +14,10 @@ class KernelCalls {
 
   /// Runs the kernel of that direction, with scratch from the arena; on the null device the op's dry run.
   void run(const Node& node, OpCall& call, Direction direction);
+  /// Runs both nodes of a pair, of which each call has the inputs and outputs, forward by one kernel. All of
+  /// the time counts as the first's.
+  void run(const Kernel& kernel, const Node& first, const OpCall& first_call, const Node& second,
+           const OpCall& second_call);
   /// A wait for a transfer that began at `begin`, by monotonic_seconds(), is over.
   void waited(Direction direction, double begin) const;
   /// Tells the observer that a transfer began, or is over.
@@ -26,6 +30,7 @@ class KernelCalls {
   void wrote(int32_t node, Direction direction, std::span<const Tensor> tensors) const;
 
  private:
+  bool is_timed() const;
   void run_kernel(const Kernel& kernel, const Op& op, const OpCall& call, Direction direction) const;
   void account(const Node& node, const OpCall& call, Direction direction, double begin) const;
   OpCost cost_of(const Node& node, const OpCall& call, Direction direction) const;

@@ -43,10 +43,10 @@ std::string unreadable_input(const Op& op, const Kernel& kernel, const OpCall& c
   return {};
 }
 
-/// The first kernel of the device, but the reference, that takes the call; nullptr: none does, for `reasons`.
-const Kernel* first_that_takes(const Op& op, const OpCall& call, DeviceKind device, std::string& reasons) {
-  for (size_t i = 0; i + 1 < op.kernels.size(); ++i) {
-    const Kernel& kernel = op.kernels[i];
+/// The first kernel of the device that takes a call with the op's inputs; nullptr: none does, for `reasons`.
+const Kernel* first_that_takes(const Op& op, std::span<const Kernel> kernels, const OpCall& call,
+                               DeviceKind device, std::string& reasons) {
+  for (const Kernel& kernel : kernels) {
     if (kernel.device != device) continue;
     std::string reason = unreadable_input(op, kernel, call);
     if (reason.empty()) {
@@ -57,6 +57,10 @@ const Kernel* first_that_takes(const Op& op, const OpCall& call, DeviceKind devi
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernel.name, reason);
   }
   return nullptr;
+}
+
+std::span<const Kernel> all_but_the_reference(const Op& op) {
+  return {op.kernels.data(), op.kernels.size() - 1};
 }
 
 }  // namespace
@@ -77,7 +81,8 @@ const Kernel& select_kernel(const Op& op, const OpCall& call) {
   // Double is the precision parity is judged in; it exists on the reference only.
   if (p == KernelPolicy::reference || is_double(call)) return reference;
   std::string reasons;
-  if (const Kernel* k = first_that_takes(op, call, DeviceKind::cpu, reasons); k != nullptr) return *k;
+  if (const Kernel* k = first_that_takes(op, all_but_the_reference(op), call, DeviceKind::cpu, reasons))
+    return *k;
   if (p == KernelPolicy::strict)
     throw Error(
         fmt::format("no fast kernel for op '{}' ({})", op.name, reasons.empty() ? "none exists" : reasons),
@@ -90,7 +95,7 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
   const KernelPolicy p = kernel_policy();
   std::string reasons;
   if (p != KernelPolicy::reference)
-    if (const Kernel* k = first_that_takes(op, call, device, reasons); k != nullptr) return k;
+    if (const Kernel* k = first_that_takes(op, all_but_the_reference(op), call, device, reasons)) return k;
   // A message is copied to the host and back on every device (docs/gpu.md, several ranks).
   if (op.communicates() && reasons.empty()) return nullptr;
   if (const Device& d = device_of(device); d.runs_host_kernels() && !op.communicates())
@@ -101,6 +106,12 @@ const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind 
                 "--kernels=any runs it on the host instead, with copies to and fro, and says so");
   warn_of_slow(op, fmt::format("on the host, with copies to device '{}' and back", name_of(device)), reasons);
   return nullptr;
+}
+
+const Kernel* select_pair_kernel(const OpPair& pair, const OpCall& call, DeviceKind device) {
+  std::string reasons;  // which nobody needs: there is another way
+  if (kernel_policy() == KernelPolicy::reference) return nullptr;
+  return first_that_takes(pair.first, pair.kernels, call, device, reasons);
 }
 
 uint32_t early_slots(const Op& op, const void* attr) {

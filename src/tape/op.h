@@ -189,6 +189,14 @@ struct Op {
   bool communicates() const { return transfers || dry_run != nullptr; }
 };
 
+/// Two ops, of which `second` reads the only output of `first` and nothing else, and kernels of devices that
+/// run both forward at once, in the bits of the kernels of each. A call of such a kernel has the inputs of
+/// `first`, the attributes of `second` and the outputs of both; `refuse` sees the first output alone.
+struct OpPair {
+  const Op &first, &second;
+  std::vector<Kernel> kernels;  ///< best first; none of the CPU, which runs one op after the other
+};
+
 /// Which kernels a run may use. strict (default): f32 and bf16 calls must find a fast kernel, else an Error
 /// lists every refusal. any: falls back to the reference and logs it once per op. reference: always the
 /// reference. On another device than the CPU strict demands a kernel of that device; any runs calls that no
@@ -209,6 +217,9 @@ const Kernel& select_kernel(const Op& op, const OpCall& call);
 /// kernel there; else as the policy allows, which is said once in the log. Error under the policy strict if
 /// no kernel takes the call.
 const Kernel* select_device_kernel(const Op& op, const OpCall& call, DeviceKind device);
+
+/// The first kernel of `device` that runs this call of a pair; nullptr: the two ops run one after the other.
+const Kernel* select_pair_kernel(const OpPair& pair, const OpCall& call, DeviceKind device);
 
 /// The number of rows in use according to a permutation's `offsets` (i32 [E+1], the last is the end); `rows`,
 /// the capacity, if `offsets` is undefined. Copies `offsets` from a device.

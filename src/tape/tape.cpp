@@ -90,14 +90,21 @@ void Tape::metric(std::string name, int layer, Reduce reduce, Value value) {
   metrics_.push_back({std::move(name), layer, reduce, std::move(value)});
 }
 
-std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs) {
+struct Tape::Execution {
+  Node node;
+  std::vector<Tensor> in = {}, out = {};
+  std::vector<Value> values = {};  ///< the outputs
+};
+
+Tape::Execution Tape::prepare(const Op& op, const AttrBox& attr, std::span<const Value> inputs) {
   TapeState& r = parts_->state;
   Slots& slots = parts_->state.slots;
   INGOT_CHECK(!r.in_backward, "op '{}' applied after backward began", op.name);
   parts_->transfers.rethrow_failure();
   INGOT_CHECK(inputs.size() == op.inputs.size(), "op '{}' takes {} inputs, got {}", op.name, op.inputs.size(),
               inputs.size());
-  Node node{&op, attr, {}, {}, r.current_segment()};
+  Execution e{{&op, attr, {}, {}, r.current_segment()}};
+  auto& [node, in, out, values] = e;
   node.inputs.reserve(inputs.size()), node.outputs.reserve(op.outputs.size());
   for (const Value& v : inputs) {
     const InputSlot& slot = op.inputs[node.inputs.size()];
@@ -108,11 +115,9 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     node.differentiable |=
         r.options.record && v.defined() && slot.kind != InputKind::data && slots[v.id()].requires_grad;
   }
-  const std::vector<Tensor> in = parts_->forward.inputs(node);
+  in = parts_->forward.inputs(node);
   std::vector<TensorMeta> metas(op.outputs.size());
   op.infer({attr.data(), in, {}, {}, {}}, metas);
-  std::vector<Value> values;
-  std::vector<Tensor> out;
   values.reserve(metas.size()), out.reserve(metas.size());
   for (size_t o = 0; o < metas.size(); ++o) {
     const int32_t id = slots.add(metas[o]);
@@ -127,9 +132,37 @@ std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializ
     values.emplace_back(this, id);
     out.push_back(slots.tensor(id));
   }
-  parts_->forward.run(node, in, out, false);
-  record(std::move(node), out);
-  return values;
+  return e;
+}
+
+void Tape::run(Execution& e) {
+  parts_->forward.run(e.node, e.in, e.out, false);
+  record(std::move(e.node), e.out);
+}
+
+std::vector<Value> Tape::apply(const Op& op, const AttrBox& attr, std::initializer_list<Value> inputs) {
+  Execution e = prepare(op, attr, {inputs.begin(), inputs.size()});
+  run(e);
+  return std::move(e.values);
+}
+
+Value Tape::apply(const OpPair& pair, const AttrBox& first, std::initializer_list<Value> inputs,
+                  const AttrBox& second) {
+  Execution a = prepare(pair.first, first, {inputs.begin(), inputs.size()});
+  const Kernel* const kernel = parts_->forward.kernel_of(pair, a.node, a.in, a.out, second);
+  if (kernel == nullptr) run(a);
+  std::vector<Value> between(pair.second.inputs.size());
+  between[0] = a.values[0];
+  Execution b = prepare(pair.second, second, between);
+  if (kernel == nullptr) {
+    run(b);
+  } else {
+    parts_->kernels.run(*kernel, a.node, {a.node.attr.data(), a.in, a.out, {}, {}}, b.node,
+                        {b.node.attr.data(), b.in, b.out, {}, {}});
+    record(std::move(a.node), a.out);
+    record(std::move(b.node), b.out);
+  }
+  return std::move(b.values[0]);
 }
 
 /// Is called after the op ran: an op that throws has outputs, but is on no tape.

@@ -81,6 +81,11 @@ class Tape {
     return apply(op, AttrBox(attr), inputs);
   }
 
+  /// Runs and records the ops of a pair, as two nodes; the second's output. Where the device has a kernel for
+  /// both that takes them, it runs them at once.
+  Value apply(const OpPair& pair, const AttrBox& first, std::initializer_list<Value> inputs,
+              const AttrBox& second);
+
   /// Nodes from now on belong to this segment.
   void begin_segment(const char* name, int layer);
 
@@ -105,6 +110,10 @@ class Tape {
   friend class Backward;
   struct Parts;
 
+  /// A node that is about to run, with what it reads and writes.
+  struct Execution;
+  Execution prepare(const Op& op, const AttrBox& attr, std::span<const Value> inputs);
+  void run(Execution& e);
   /// Appends the node to the recording, with what backward will need of its inputs and outputs.
   void record(Node node, std::span<const Tensor> outputs);
 

@@ -237,6 +237,33 @@ TEST(GpuCommand, ProvenKernelsTrain) {
   EXPECT_GT(waits(false), 10);
 }
 
+/// The product of an MLP and its activation are one launch where the kernel for both has proven itself, and
+/// two where it has not.
+TEST(GpuCommand, AProvenKernelForTwoOpsSavesALaunch) {
+  const TempDir folder;
+  const std::string path = folder / "proofs.json";
+  const std::vector<std::string> environment{kFaked, "INGOT_GPU_PROOFS=" + path, "INGOT_LOG=warn"};
+  const nlohmann::json gpu =
+      nlohmann::json::parse(run_process({INGOT_BINARY, "gpu", "probe", "--json"}, environment).output);
+  const auto launches = [&](bool with_both) {
+    std::vector<KernelProof> proofs;
+    for (const std::string& kernel : gpu_kernel_names()) {
+      KernelProof p = proof_of(kernel, "faked");
+      p.architecture = gpu.at("architecture");
+      if (with_both || kernel != "linear_activation_mma") proofs.push_back(p);
+    }
+    write_text(path, write_proofs(proofs));
+    const ProcessResult r = run_process(
+        {INGOT_BINARY, "bench", "step", "gpt-10m", "--model.layers=3", "--model.width=64", "--model.heads=2",
+         "--model.kv_heads=2", "--batch=2", "--micro=1", "--length=8", "--trials=1", "--warm-up=2",
+         "--vocab=64", "--device=cuda", "--run.precision=bf16", "--json"},
+        environment);
+    EXPECT_EQ(r.exit_code, 0) << r.output;
+    return nlohmann::json::parse(r.output).at("device_work").at("launches").get<int>();
+  };
+  EXPECT_EQ(launches(false) - launches(true), 2 * 3) << "micro-batches, layers";
+}
+
 /// The parts of a record by their names.
 std::map<std::string, nlohmann::json> parts_of(const std::string& record) {
   std::map<std::string, nlohmann::json> parts;

@@ -253,21 +253,23 @@ TEST(CudaSteps, ChangeNothingWhereAValueIsNotFinite) {
 struct Trained {
   std::vector<double> measured;
   std::map<std::string, std::string> state;
-  int64_t unplanned_copies;  ///< of the last step
-  int64_t array_copies;      ///< in all three steps
+  int64_t unplanned_copies;           ///< of the last step
+  int64_t array_copies, activations;  ///< launches of these kernels in all three steps
 };
 Trained train_on(DeviceKind device, const Recipe& r) {
   const ComputeOn on(device);
-  const int64_t launched = emulated_launches()["array_copy"];
+  auto first = emulated_launches();
   TrainEngine engine(r);
   engine.model().weights().initialize(3);
   std::vector<double> measured = steps(engine, 2);
   const auto& copies = device_of(device).counters().unplanned_copies;
   const int64_t before = copies;
   measure(engine, batch_of(r, 2), 0.01 / 3, measured);
-  const int64_t unplanned = copies - before, array_copies = emulated_launches()["array_copy"] - launched;
+  const int64_t unplanned = copies - before;
+  const auto launched = [&](const char* kernel) { return emulated_launches()[kernel] - first[kernel]; };
+  const int64_t array_copies = launched("array_copy"), activations = launched("activation_forward");
   measured.push_back(engine.evaluate(batch_of(r, 3)).first);  // by the weights of the last update
-  return {measured, state_of(engine), unplanned, array_copies};
+  return {measured, state_of(engine), unplanned, array_copies, activations};
 }
 
 /// In bf16 products and attention run on tensor cores, those of the GPU, or the emulator's on the simulated
@@ -318,6 +320,26 @@ TEST(CudaSteps, ByCublasLtHaveTheBitsOfThoseByOurProducts) {
             std::string::npos);
   set_products("own");
   ::unsetenv("INGOT_CUBLASLT_LIBRARY");
+}
+
+/// With the library's products, whose bits are ours on a faked driver, an MLP's product and its activation
+/// are two launches.
+TEST(CudaSteps, ActivateInTheProductOfAnMlp) {
+  if (!cuda_device().driver().is_faked()) GTEST_SKIP() << "the library's products have bits of their own";
+  Recipe r = recipe_of("gpt2");
+  r.model.width = 64, r.model.hidden = 72;
+  r.run.precision = PrecisionChoice::bf16;
+  const Unproven unproven;
+  const Trained one = train_on(DeviceKind::cuda, r);
+  ::setenv("INGOT_CUBLASLT_LIBRARY", kFakeCublasLt, 1);
+  set_products("cublaslt");
+  const Trained two = train_on(DeviceKind::cuda, r);
+  set_products("own");
+  ::unsetenv("INGOT_CUBLASLT_LIBRARY");
+  EXPECT_EQ(one.activations, 0);
+  EXPECT_EQ(two.activations, 3 * 2 * r.model.layers) << "in three steps of two micro-batches";
+  EXPECT_EQ(one.measured, two.measured);
+  EXPECT_EQ(one.state, two.state);
 }
 
 TEST(CudaRuns, OfBf16ResumeOnTheirArchitecture) {

@@ -12,6 +12,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "device/gemm/gpu_tensor_cores.h"
+#include "support/activated_products.h"
 #include "support/capped_products.h"
 
 namespace ingot::test::cuda_products_gpu_test {
@@ -117,6 +118,33 @@ TEST_P(CudaProducts, CappedHaveTheBitsOfRowsThatAreCappedAfterwards) {
         cuda_device().download(in_product.data(), second.data(), bytes);
         EXPECT_EQ(0, std::memcmp(in_product.data(), afterwards.data(), static_cast<size_t>(bytes)))
             << rows << "x" << columns << ", cap " << by.cap.cap << ", scale " << by.scale;
+      }
+}
+
+/// What a product activates has the bits that the kernel of `activation` makes of what the product stored.
+TEST_P(CudaProducts, ActivatedHaveTheBitsOfRowsThatAreActivatedAfterwards) {
+  const MmaTestOperand a(MmaOperand::bf16, kRows, kDepth, true, 0, 1),
+      b(MmaOperand::bf16, kWide, kDepth, true, 0, 2);
+  const OnGpu on_a(a.data(), a.bytes()), on_b(b.data(), b.bytes());
+  for (const int64_t columns : {kWide, kNarrow})
+    for (const int64_t rows : {kRows, int64_t{5}})
+      for (const ActivationFunction function : kProductActivations) {
+        std::vector<bf16> in_product(static_cast<size_t>(rows * columns)), afterwards = in_product;
+        const auto bytes = static_cast<int64_t>(in_product.size() * sizeof(bf16));
+        const OnGpu c(nullptr, bytes), first(nullptr, bytes), second(nullptr, bytes);
+        GpuMmaProduct p = product_of(a, b, rows, columns, kDepth);
+        p.a = on_a.data(), p.b = on_b.data(), p.c = c.data(), p.c_type = DType::bf16;
+        p.activated = static_cast<bf16*>(first.data()), p.activation = function;
+        const LaunchOn on(&cuda_device());
+        GetParam()(p);
+        ActivationRows of_rows{};
+        of_rows.function = function, of_rows.width = columns;
+        of_rows.x = c.data(), of_rows.y = second.data(), of_rows.x_type = of_rows.y_type = DType::bf16;
+        INGOT_GPU_CALL(launch_activation_forward)({}, of_rows, rows, nullptr);
+        cuda_device().download(in_product.data(), first.data(), bytes);
+        cuda_device().download(afterwards.data(), second.data(), bytes);
+        EXPECT_EQ(0, std::memcmp(in_product.data(), afterwards.data(), static_cast<size_t>(bytes)))
+            << rows << "x" << columns << ", function " << static_cast<int>(function);
       }
 }
 

@@ -14,6 +14,7 @@
 #define INGOT_ISA_gpu 1
 #define INGOT_ISA_emulated 1
 #include "device/gpu/mma.h"
+#include "support/activated_products.h"
 #include "support/capped_products.h"
 
 namespace ingot::test::mma_emulated_test {
@@ -119,6 +120,25 @@ TEST_F(MmaProducts, CappedHaveTheBitsOfRowsThatAreCappedAfterwards) {
             },
             a, b, s.m, s.n, s.k, s.beyond, by))
             << fmt::format("{}x{}x{}, cap {}, scale {}", s.m, s.n, s.k, by.cap.cap, by.scale);
+      }
+}
+
+TEST_F(MmaProducts, ActivatedHaveTheBitsOfRowsThatAreActivatedAfterwards) {
+  struct Size {
+    int64_t m, n, k, beyond;
+  };
+  for (const Size& s : {Size{1, 1, 1, 0}, {3, 150, 40, 3}, {130, 5, 33, 1}, {70, 72, 96, 0}, {2, 3, 0, 2}})
+    for (const MmaOperand b_is : {MmaOperand::bf16, MmaOperand::rounded})
+      for (const ActivationFunction function : kProductActivations) {
+        const MmaTestOperand a(MmaOperand::bf16, s.m, s.k, true, s.beyond, 1),
+            b(b_is, s.n, s.k, true, s.beyond, 2);
+        EXPECT_TRUE(activated_as_rows_are(
+            [](const GpuMmaProduct& p) {
+              INGOT_GPU_CALL(launch_mma_product)
+              ({}, p);
+            },
+            a, b, s.m, s.n, s.k, s.beyond, function))
+            << fmt::format("{}x{}x{}, function {}", s.m, s.n, s.k, static_cast<int>(function));
       }
 }
 

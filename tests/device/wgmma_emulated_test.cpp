@@ -12,6 +12,7 @@
 #define INGOT_ISA_gpu 1
 #define INGOT_ISA_emulated 1
 #include "device/gpu/hopper.h"
+#include "support/activated_products.h"
 #include "support/capped_products.h"
 
 namespace ingot::test::wgmma_emulated_test {
@@ -103,6 +104,36 @@ TEST_P(WgmmaProducts, CappedHaveTheBitsOfRowsThatAreCappedAfterwards) {
     }
   EXPECT_EQ(launches.count(), 18) << "three sizes, three caps, capped and not";
   EXPECT_EQ(few.count(), 18);
+}
+
+TEST_P(WgmmaProducts, ActivatedHaveTheBitsOfRowsThatAreActivatedAfterwards) {
+  struct Size {
+    int64_t m, n, k, beyond;
+  };
+  const Launches launches("wgmma_product"), few("few_rows_wgmma_product");
+  for (const Size& s : {Size{1, 64, 8, 0}, {16, 200, 72, 3}, {17, 72, 16, 0}, {136, 1032, 72, 16}})
+    for (const ActivationFunction function : kProductActivations) {
+      const MmaTestOperand a(MmaOperand::bf16, s.m, s.k, true, 0, 1),
+          b(s.m == 17 ? MmaOperand::rounded : MmaOperand::bf16, s.n, s.k, true, 8, 2);
+      EXPECT_TRUE(activated_as_rows_are(multiply_on_tensor_cores, a, b, s.m, s.n, s.k, s.beyond, function))
+          << fmt::format("{}x{}x{}, function {}", s.m, s.n, s.k, static_cast<int>(function));
+    }
+  EXPECT_EQ(launches.count(), 16) << "two sizes, four functions, activated and not";
+  EXPECT_EQ(few.count(), 16);
+}
+
+TEST_P(WgmmaProducts, OfBf16AloneAreActivated) {
+  const MmaTestOperand a(MmaOperand::bf16, 64, 64, true, 0, 1), b(MmaOperand::bf16, 64, 64, true, 0, 2);
+  std::vector<float> c(64 * 64);
+  std::vector<bf16> activated(c.size());
+  GpuMmaProduct p = product_of(a, b, 64, 64, 64);
+  p.c = c.data(), p.activated = activated.data();
+  EXPECT_THROW(multiply_on_tensor_cores(p), InternalError) << "f32";
+  p.c_type = DType::bf16;
+  EXPECT_NO_THROW(multiply_on_tensor_cores(p));
+  EXPECT_THROW(multiply_rows_on_tensor_cores({p, kMmaOffsets.data(), 1}), InternalError);
+  p.activation = ActivationFunction::soft_cap;
+  EXPECT_THROW(multiply_on_tensor_cores(p), InternalError);
 }
 
 TEST_P(WgmmaProducts, ThatAreCappedAreThoseOfLogitsAlone) {

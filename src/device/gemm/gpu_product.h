@@ -3,7 +3,7 @@
 #include "base/dtype.h"
 #include "device/gpu/anywhere.h"
 #include "device/gpu/launch.h"
-#include "device/simd/soft_cap.h"
+#include "device/simd/activation.h"
 
 namespace ingot {
 
@@ -37,8 +37,10 @@ enum class MmaOperand { bf16, rounded, split };
 /// follows from its row of A, its column of B and k alone (docs/numerics.md, "On tensor cores"). Of a_row and
 /// a_k one is 1, and of b_k and b_column. With `plus`, which lies as C does,
 ///   plus_factor plus + factor (the product)   stands for the product,
-/// and with a cap or a scale (is_capped(), for some alone)
+/// and with a cap or a scale (for some alone)
 ///   scale soft_cap(the product)               does, in the bits of capped_and_scaled() of soft_cap.h.
+/// With `activated` (C is bf16, and so is this, which lies as C does) the product also stores the function of
+/// what it stored in C, in the bits of a kernel that reads it there.
 struct GpuMmaProduct : GpuProductOperands {
   MmaOperand a_is = MmaOperand::bf16, b_is = MmaOperand::bf16;
   DType c_type = DType::f32;  ///< or bf16
@@ -46,14 +48,19 @@ struct GpuMmaProduct : GpuProductOperands {
   float plus_factor = 0, factor = 1;
   SoftCapFactors cap;
   float scale = 1;
+  bf16* activated = nullptr;
+  ActivationFunction activation = ActivationFunction::gelu;  ///< but soft_cap
 };
-INGOT_ANYWHERE bool is_capped(const GpuMmaProduct& p) {
-  return p.cap.cap > 0 || p.scale != 1;
+/// What a product does with its sums, but for storing them.
+enum class Epilogue { none, cap, activation };
+INGOT_ANYWHERE Epilogue epilogue_of(const GpuMmaProduct& p) {
+  if (p.activated != nullptr) return Epilogue::activation;
+  return p.cap.cap > 0 || p.scale != 1 ? Epilogue::cap : Epilogue::none;
 }
-/// Capped where A is bf16.
+/// With an epilogue where A is bf16.
 INGOT_GPU_KERNEL(void, launch_mma_product, (GpuStream stream, const GpuMmaProduct& product));
-/// The same by Hopper's instructions, by so many blocks at most, where wgmma_takes() it. Capped where rows of
-/// A, and columns of B, lie along k.
+/// The same by Hopper's instructions, by so many blocks at most, where wgmma_takes() it. With an epilogue
+/// where rows of A, and columns of B, lie along k.
 INGOT_GPU_KERNEL(void, launch_wgmma_product, (GpuStream stream, const GpuMmaProduct& product, int blocks));
 /// Of kFewRows rows at most, which lie along k: a block has few columns, so that many read B.
 INGOT_GPU_KERNEL(void, launch_few_rows_wgmma_product,

@@ -76,16 +76,20 @@ int64_t extent_of_b(const GpuMmaProduct& p) {
 }
 
 /// Of groups and of many matrices.
-void refuse_caps(const GpuMmaProduct& p) {
-  INGOT_CHECK(!is_capped(p), "only a single product is capped");
+void refuse_epilogues(const GpuMmaProduct& p) {
+  INGOT_CHECK(epilogue_of(p) == Epilogue::none, "only a single product is capped or activated");
 }
 
 }  // namespace
 
 void multiply_on_tensor_cores(const GpuMmaProduct& product) {
-  INGOT_CHECK(
-      !is_capped(product) || (product.a_is == MmaOperand::bf16 && product.a_k == 1 && product.b_k == 1),
-      "a capped product has rows of bf16, and its operands lie along k");
+  const Epilogue epilogue = epilogue_of(product);
+  INGOT_CHECK(epilogue == Epilogue::none ||
+                  (product.a_is == MmaOperand::bf16 && product.a_k == 1 && product.b_k == 1),
+              "a product that is capped or activated has rows of bf16, and its operands lie along k");
+  INGOT_CHECK(epilogue != Epilogue::activation ||
+                  (product.c_type == DType::bf16 && product.activation != ActivationFunction::soft_cap),
+              "a product that is activated is bf16, and soft_cap is no activation of one");
   const int blocks = wgmma_blocks();
   LibraryChoice* const library = library_of_thread();
   if ((blocks == 0 && library == nullptr) || !wgmma_takes(product))
@@ -95,7 +99,8 @@ void multiply_on_tensor_cores(const GpuMmaProduct& product) {
   round_operand(p.a, p.a_is, extent_of_a(p), memory);
   round_operand(p.b, p.b_is, extent_of_b(p), memory);
   // What it does not add, and forms that it does not take, are ours for every number of rows.
-  if (library != nullptr && p.bias == nullptr && p.plus == nullptr && !is_capped(p) && library->multiply(p))
+  if (library != nullptr && p.bias == nullptr && p.plus == nullptr && epilogue == Epilogue::none &&
+      library->multiply(p))
     return;
   if (blocks == 0) return INGOT_GPU_CALL(launch_mma_product)({}, p);
   if (p.m <= kFewRows && p.a_k == 1) return INGOT_GPU_CALL(launch_few_rows_wgmma_product)({}, p, blocks);
@@ -103,7 +108,7 @@ void multiply_on_tensor_cores(const GpuMmaProduct& product) {
 }
 
 void multiply_rows_on_tensor_cores(const GpuGroupedMmaProduct& product) {
-  refuse_caps(product.product);
+  refuse_epilogues(product.product);
   const int blocks = wgmma_blocks();
   GpuGroupedMmaProduct g = product;
   GpuMmaProduct& p = g.product;
@@ -116,7 +121,7 @@ void multiply_rows_on_tensor_cores(const GpuGroupedMmaProduct& product) {
 }
 
 void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product) {
-  refuse_caps(product.product);
+  refuse_epilogues(product.product);
   const int blocks = wgmma_blocks();
   GpuGroupedMmaProduct g = product;
   GpuMmaProduct& p = g.product;
@@ -129,7 +134,7 @@ void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product) {
 }
 
 void multiply_batch_on_tensor_cores(const GpuBatchedMmaProduct& b) {
-  refuse_caps(b.first);
+  refuse_epilogues(b.first);
   const int blocks = wgmma_blocks();
   if (blocks > 0 && wgmma_takes(b) && b.first.a_k == 1 && b.first.b_k != 1)
     return INGOT_GPU_CALL(launch_batched_wgmma_product)({}, b, blocks);
@@ -137,7 +142,7 @@ void multiply_batch_on_tensor_cores(const GpuBatchedMmaProduct& b) {
 }
 
 void multiply_symmetric_on_tensor_cores(const GpuBatchedMmaProduct& b) {
-  refuse_caps(b.first);
+  refuse_epilogues(b.first);
   const int blocks = wgmma_blocks();
   if (blocks > 0 && wgmma_takes(b) && (b.first.a_k == 1) == (b.first.b_k == 1))
     return INGOT_GPU_CALL(launch_symmetric_wgmma_product)({}, b, blocks);

@@ -9,8 +9,9 @@
 namespace ingot {
 
 /// C = A B as launch_mma_product(), launch_grouped_mma_rows() and launch_grouped_mma_depth() say. f32 that is
-/// read as its rounding is rounded first where wgmma multiplies, into memory that the device lends. Capped is
-/// C = A B alone, where A is bf16 and both operands lie along k; and our kernels multiply it, never cuBLASLt.
+/// read as its rounding is rounded first where wgmma multiplies, into memory that the device lends. C = A B
+/// alone has an epilogue, where A is bf16 and both operands lie along k; then our kernels multiply, never
+/// cuBLASLt.
 void multiply_on_tensor_cores(const GpuMmaProduct& product);
 void multiply_rows_on_tensor_cores(const GpuGroupedMmaProduct& product);
 void multiply_depth_on_tensor_cores(const GpuGroupedMmaProduct& product);

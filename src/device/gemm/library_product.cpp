@@ -94,7 +94,7 @@ bool LibraryProducts::may_be_taken(const Suggestion& s) const {
 
 std::unique_ptr<LibraryProducts::Plan> LibraryProducts::make(const GpuMmaProduct& p) const {
   INGOT_CHECK(p.a_is == MmaOperand::bf16 && p.b_is == MmaOperand::bf16 && p.bias == nullptr &&
-                  p.plus == nullptr && !is_capped(p),
+                  p.plus == nullptr && epilogue_of(p) == Epilogue::none,
               "the library's products are of bf16, and nothing but C is added to them");
   const Stored b = stored(p.n, p.k, p.b_column, p.b_k), a = stored(p.m, p.k, p.a_row, p.a_k);
   std::unique_ptr<Plan> plan(new Plan(*this, p));

@@ -44,8 +44,8 @@ class LibraryProducts {
   };
 
   /// The product of these operands by up to `most` algorithms, the library's best guess first; empty where it
-  /// has none that may be taken. Operands are bf16, without a bias, `plus` or cap. Errors of the
-  /// library.
+  /// has none that may be taken. Operands are bf16, without a bias, `plus` or epilogue. Errors of
+  /// the library.
   std::vector<std::unique_ptr<Plan>> plans(const GpuMmaProduct& product, int most = 8) const;
   /// Another product by a plan's algorithm; nullptr: the library does not take it there.
   std::unique_ptr<Plan> by_algorithm_of(const Plan& plan, const GpuMmaProduct& product) const;

@@ -186,21 +186,31 @@ INGOT_INLINE MmaOutputs outputs_of_block(const GpuMmaProduct& p, int64_t block) 
   return {block / columns * kMmaTile, block % columns * kMmaTile};
 }
 
-/// put(row, column, sum) for the thread's sums of a block's outputs; those that do not exist are nobody's.
+/// f(sums, place) for all of the thread's sums of a block's outputs, a few of them at a time; number i of
+/// these is of the output place(i).
 template <class F>
-INGOT_INLINE void for_sums(const GpuMmaProduct& p, MmaOutputs first,
-                           const MmaSums (&sum)[kRowParts][kColumnParts], F&& put) {
+INGOT_INLINE void for_parts(const GpuMmaProduct& p, MmaOutputs first, MmaSums (&sum)[kRowParts][kColumnParts],
+                            F&& f) {
   const int64_t first_row = first.row + first_row_of_warp(),
                 first_column = first.column + first_column_of_warp();
   INGOT_UNROLL
   for (int row = 0; row < kRowParts; ++row) INGOT_UNROLL
-  for (int column = 0; column < kColumnParts; ++column) INGOT_UNROLL
-  for (int s = 0; s < kMmaSums; ++s) {
-    const int64_t i = first_row + row * kMmaRows + row_of_sum(s),
-                  j = first_column + column * kMmaColumns + column_of_sum(s);
-    if (i >= p.m || j >= p.n) continue;
-    put(i, j, sum[row][column].x[s]);
-  }
+  for (int column = 0; column < kColumnParts; ++column)
+    f(sum[row][column].x, [&](int s) -> Output {
+      const int64_t i = first_row + row * kMmaRows + row_of_sum(s),
+                    j = first_column + column * kMmaColumns + column_of_sum(s);
+      return {i, j, i < p.m && j < p.n};
+    });
+}
+/// put(row, column, sum) for each; those that do not exist are nobody's.
+template <class F>
+INGOT_INLINE void for_sums(const GpuMmaProduct& p, MmaOutputs first, MmaSums (&sum)[kRowParts][kColumnParts],
+                           F&& put) {
+  for_parts(p, first, sum, [&](auto& sums, auto&& place) {
+    INGOT_UNROLL
+    for (int s = 0; s < kMmaSums; ++s)
+      if (const Output o = place(s); o.exists) put(o.row, o.column, sums[s]);
+  });
 }
 
 /// The thread's sums of a block's outputs; every thread of the block comes here.
@@ -228,19 +238,16 @@ INGOT_INLINE void mma_sums(const GpuMmaProduct& p, MmaOutputs first, OperandTile
   }
 }
 
-INGOT_INLINE void cap_sums(const GpuMmaProduct& p, MmaSums (&sum)[kRowParts][kColumnParts]) {
-  INGOT_UNROLL
-  for (int row = 0; row < kRowParts; ++row) INGOT_UNROLL
-  for (int column = 0; column < kColumnParts; ++column) cap_sums(p, sum[row][column].x);
-}
-
 /// All of a block's work.
-template <class A, class B, bool kCaps = false>
+template <class A, class B, Epilogue kEpilogue = Epilogue::none>
 INGOT_INLINE void mma_block(const GpuMmaProduct& p, int64_t block, OperandTile<A>& a, OperandTile<B>& b) {
   const MmaOutputs first = outputs_of_block(p, block);
   MmaSums sum[kRowParts][kColumnParts] = {};
   mma_sums(p, first, a, b, sum);
-  if constexpr (kCaps) cap_sums(p, sum);
+  if constexpr (kEpilogue == Epilogue::activation)
+    return for_parts(p, first, sum, [&](auto& sums, auto&& place) { put_activated(p, sums, place); });
+  if constexpr (kEpilogue == Epilogue::cap)
+    for_parts(p, first, sum, [&](auto& sums, auto&&) { cap_sums(p, sums); });
   with_result(p, [&](auto* c) {
     for_sums(p, first, sum, [&](int64_t i, int64_t j, float x) { put_result(p, c, i, j, x); });
   });

@@ -6,12 +6,12 @@
 namespace ingot::INGOT_ISA {
 namespace {
 
-template <class A, class B, bool kCaps>
+template <class A, class B, Epilogue kEpilogue>
 INGOT_KERNEL(kMmaBlockThreads)
 mma_product_kernel(const GpuMmaProduct p) {
   INGOT_SHARED(OperandTile<A>, a);
   INGOT_SHARED(OperandTile<B>, b);
-  mma_block<A, B, kCaps>(p, block_index(), a, b);
+  mma_block<A, B, kEpilogue>(p, block_index(), a, b);
 }
 
 template <class A, class B>
@@ -74,9 +74,13 @@ void with_types(const GpuMmaProduct& p, F&& f) {
 void launch_mma_product(GpuStream stream, const GpuMmaProduct& p) {
   with_types<true, true>(p, [&]<class A, class B>() {
     const GpuGrid grid{blocks_of<kMmaTile>(p), kMmaBlockThreads};
+    const auto go = [&]<Epilogue kEpilogue>() {
+      launch("mma_product", mma_product_kernel<A, B, kEpilogue>, grid, stream, p);
+    };
     if constexpr (std::is_same_v<A, bf16>)
-      if (is_capped(p)) return launch("mma_product", mma_product_kernel<A, B, true>, grid, stream, p);
-    launch("mma_product", mma_product_kernel<A, B, false>, grid, stream, p);
+      with_epilogue(p, go);
+    else
+      go.template operator()<Epilogue::none>();
   });
 }
 

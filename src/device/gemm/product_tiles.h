@@ -4,7 +4,6 @@
 #include "device/gemm/gpu_product.h"
 #include "device/gpu/rt.h"
 #include "device/simd/simd.h"
-#include "device/simd/soft_cap.h"
 
 namespace ingot::INGOT_ISA {
 
@@ -34,6 +33,18 @@ INGOT_INLINE void cap_sums(const GpuMmaProduct& p, float (&sums)[kCount]) {
     for (int j = 0; j < kLanesOfThread; ++j) sums[i + j] = x.v[j];
   }
 }
+/// Calls f with the epilogue of a product of which some have one.
+template <class F>
+void with_epilogue(const GpuMmaProduct& p, F&& f) {
+  switch (epilogue_of(p)) {
+    case Epilogue::none:
+      return f.template operator()<Epilogue::none>();
+    case Epilogue::cap:
+      return f.template operator()<Epilogue::cap>();
+    case Epilogue::activation:
+      return f.template operator()<Epilogue::activation>();
+  }
+}
 /// Output (row, column) of a product on tensor cores, from its sum.
 template <class C>
 INGOT_INLINE float result_of(const GpuMmaProduct& p, const C* c, int64_t row, int64_t column, float sum) {
@@ -56,6 +67,46 @@ template <class C>
 INGOT_INLINE void put_result(const GpuMmaProduct& p, C* c, int64_t row, int64_t column, float sum) {
   store_one(c + row * p.c_row + column, result_of(p, c, row, column, sum));
 }
+
+INGOT_INLINE Vec activated(ActivationFunction function, Vec x) {
+  switch (function) {
+    case ActivationFunction::gelu:
+      return evaluate<ActivationFunction::gelu>({}, x).f;
+    case ActivationFunction::gelu_tanh:
+      return evaluate<ActivationFunction::gelu_tanh>({}, x).f;
+    case ActivationFunction::relu2:
+      return evaluate<ActivationFunction::relu2>({}, x).f;
+    default:
+      return evaluate<ActivationFunction::silu>({}, x).f;
+  }
+}
+/// Which output a sum is of.
+struct Output {
+  int64_t row, column;
+  bool exists;
+};
+/// Stores the outputs of a thread's sums, number i of which is that of place(i), and what they activate. Four
+/// at a time: all together, with what becomes of them, are more than registers hold.
+template <int kCount, class Place>
+INGOT_INLINE void put_activated(const GpuMmaProduct& p, float (&sums)[kCount], Place&& place) {
+  auto* const c = static_cast<bf16*>(p.c);
+  INGOT_UNROLL
+  for (int i = 0; i < kCount; i += kLanesOfThread) {
+    const Vec x = four_floats([&](int j) {
+      const Output o = place(i + j);
+      if (!o.exists) return 0.0f;
+      const bf16 y{bf16_bits(result_of(p, c, o.row, o.column, sums[i + j]))};
+      c[o.row * p.c_row + o.column] = y;
+      return widened(y);
+    });
+    const Vec f = activated(p.activation, x);
+    INGOT_UNROLL
+    for (int j = 0; j < kLanesOfThread; ++j)
+      if (const Output o = place(i + j); o.exists)
+        store_one(p.activated + o.row * p.c_row + o.column, f.v[j]);
+  }
+}
+
 /// Of a symmetric product: what is on and below the diagonal, and there it is mirrored.
 template <class C>
 INGOT_INLINE void put_mirrored(const GpuMmaProduct& p, C* c, int64_t row, int64_t column, float sum) {

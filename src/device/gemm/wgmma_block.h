@@ -25,7 +25,7 @@ enum class Groups { none, rows, depth, all, triangles };
 
 /// What a kernel of wgmma is for.
 template <Groups kItsGroups, int kItsColumns, bool kItsAAlongRows, bool kItsBAlongRows, int kItsConsumers = 2,
-          bool kIsTransposed = false, bool kItCaps = false>
+          bool kIsTransposed = false, Epilogue kItsEpilogue = Epilogue::none>
 struct WgmmaForm {
   static constexpr Groups kGroups = kItsGroups;
   /// Each has matrices of its own.
@@ -34,7 +34,7 @@ struct WgmmaForm {
   static constexpr bool kAAlongRows = kItsAAlongRows, kBAlongRows = kItsBAlongRows;
   /// Its rows are columns of C, and its columns rows.
   static constexpr bool kTransposed = kIsTransposed;
-  static constexpr bool kCaps = kItCaps;
+  static constexpr Epilogue kEpilogue = kItsEpilogue;
   /// Warpgroups that multiply, of 64 rows of a tile each.
   static constexpr int kConsumers = kItsConsumers;
   static constexpr int kRows = kConsumers * kWarpgroupRows, kColumns = kItsColumns;  ///< of a tile
@@ -165,21 +165,28 @@ INGOT_INLINE WarpgroupOperand operand_of_rows(const uint16_t* tile, int part, in
     return behind(operand_along_k(tile), part * kTileBytes + k / kWarpgroupDepth * kDepthBytes);
 }
 
-/// put(row, column, sum) for the thread's sums of a tile; rows that do not exist are of the next group, or
+/// Where sum number i of the thread's in a tile belongs; a row that does not exist is of the next group, or
 /// nobody's.
+INGOT_INLINE Output output_of(const GpuMmaProduct& p, const OutputTile& t, int i) {
+  const int64_t first_row = t.row + static_cast<int>(thread_index()) / kWarpgroupThreads * kWarpgroupRows;
+  const int64_t row = first_row + row_of_product(i), column = t.column + column_of_product(i);
+  return {row, column, row < t.end && column < p.n};
+}
+/// put(row, column, sum) for each of them.
 template <int kCount, class F>
 INGOT_INLINE void for_sums(const GpuMmaProduct& p, const OutputTile& t, const float (&sums)[kCount],
                            F&& put) {
-  const int64_t first_row = t.row + static_cast<int>(thread_index()) / kWarpgroupThreads * kWarpgroupRows;
   INGOT_UNROLL
-  for (int i = 0; i < kCount; ++i) {
-    const int64_t row = first_row + row_of_product(i), column = t.column + column_of_product(i);
-    if (row >= t.end || column >= p.n) continue;
-    put(row, column, sums[i]);
-  }
+  for (int i = 0; i < kCount; ++i)
+    if (const Output o = output_of(p, t, i); o.exists) put(o.row, o.column, sums[i]);
 }
 template <class Form, int kCount>
-INGOT_INLINE void put_results(const GpuMmaProduct& p, const OutputTile& t, const float (&sums)[kCount]) {
+INGOT_INLINE void put_results(const GpuMmaProduct& p, const OutputTile& t, float (&sums)[kCount]) {
+  if constexpr (Form::kEpilogue == Epilogue::activation)
+    return put_activated(p, sums, [&](int i) -> Output {
+      const Output o = output_of(p, t, i);
+      return Form::kTransposed ? Output{o.column, o.row, o.exists} : o;
+    });
   with_result(p, [&](auto* c) {
     for_sums(p, t, sums, [&](int64_t row, int64_t column, float sum) {
       if constexpr (Form::kGroups == Groups::triangles)
@@ -233,7 +240,7 @@ INGOT_INLINE void consume(const WgmmaProduct& w, Ring<Form>& ring, int part) {
     GpuMmaProduct p = w.of.product;
     if constexpr (Form::kGroups == Groups::depth || Form::kHasMatrices)
       advance(p, 0, 0, t.group * w.of.stride);
-    if constexpr (Form::kCaps) cap_sums(p, sums);
+    if constexpr (Form::kEpilogue == Epilogue::cap) cap_sums(p, sums);
     put_results<Form>(p, t, sums);
   }
 }

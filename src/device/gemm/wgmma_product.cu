@@ -73,13 +73,14 @@ void with_columns(const GpuMmaProduct& p, F&& f) {
 void launch_wgmma_product(GpuStream stream, const GpuMmaProduct& p, int blocks) {
   with_columns(p, [&]<int kColumns>() {
     with_layout(p, [&]<bool kAlongRowsA, bool kAlongRowsB>() {
-      const auto go = [&]<bool kCaps>() {
-        using Form = WgmmaForm<Groups::none, kColumns, kAlongRowsA, kAlongRowsB, 2, false, kCaps>;
+      const auto go = [&]<Epilogue kEpilogue>() {
+        using Form = WgmmaForm<Groups::none, kColumns, kAlongRowsA, kAlongRowsB, 2, false, kEpilogue>;
         launch_tiles<Form>("wgmma_product", stream, {p}, tiles_of_form<Form>(p), blocks);
       };
       if constexpr (!kAlongRowsA && !kAlongRowsB)
-        if (is_capped(p)) return go.template operator()<true>();
-      go.template operator()<false>();
+        return with_epilogue(p, go);
+      else
+        go.template operator()<Epilogue::none>();
     });
   });
 }
@@ -88,13 +89,12 @@ void launch_few_rows_wgmma_product(GpuStream stream, const GpuMmaProduct& p, int
   GpuMmaProduct t = p;  // C^T = B^T A^T
   std::swap(t.m, t.n), std::swap(t.a, t.b);
   std::swap(t.a_row, t.b_column), std::swap(t.a_k, t.b_k);
-  const auto go = [&]<bool kAlongRows, bool kCaps>() {
-    using Form = WgmmaForm<Groups::none, kFewRows, kAlongRows, false, 1, true, kCaps>;
+  const auto go = [&]<bool kAlongRows, Epilogue kEpilogue>() {
+    using Form = WgmmaForm<Groups::none, kFewRows, kAlongRows, false, 1, true, kEpilogue>;
     launch_tiles<Form>("few_rows_wgmma_product", stream, {t}, tiles_of_form<Form>(t), blocks);
   };
-  if (is_capped(p)) return go.template operator()<false, true>();
-  if (p.b_k == 1) return go.template operator()<false, false>();
-  go.template operator()<true, false>();
+  if (p.b_k != 1) return go.template operator()<true, Epilogue::none>();
+  with_epilogue(p, [&]<Epilogue kEpilogue>() { go.template operator()<false, kEpilogue>(); });
 }
 
 void launch_grouped_wgmma_rows(GpuStream stream, const GpuGroupedMmaProduct& g, int blocks) {

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "ops/activation/activation.h"
 #include "ops/add/add.h"
 #include "ops/add_norm/add_norm.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/linear_activation.h"
 
 namespace ingot {
 
@@ -50,10 +50,9 @@ RouterOutput Router::forward(Context& c, const Value& h_TD, const Value& state_b
   c.tape.begin_segment("route", layer);
   const AddNormAttr norm{NormKind::rms, MergeKind::none, compute, eps_};
   Value n_TR = add_norm(c.tape, norm, r_TR, {}, {}, c.param(norm_)).h;
-  Value a_TR = linear(c.tape, compute, n_TR, c.param(fc1_), c.param(fc1_bias_));
-  a_TR = activation(c.tape, {ActivationKind::gelu, compute}, a_TR);
-  a_TR = linear(c.tape, compute, a_TR, c.param(fc2_), c.param(fc2_bias_));
-  a_TR = activation(c.tape, {ActivationKind::gelu, compute}, a_TR);
+  const ActivationAttr gelu{ActivationKind::gelu, compute};
+  Value a_TR = linear_activation(c.tape, gelu, n_TR, c.param(fc1_), c.param(fc1_bias_));
+  a_TR = linear_activation(c.tape, gelu, a_TR, c.param(fc2_), c.param(fc2_bias_));
   return {linear(c.tape, stream, a_TR, c.param(out_)), std::move(r_TR)};
 }
 

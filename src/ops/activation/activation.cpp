@@ -35,24 +35,6 @@ std::string print(const void* attr_data) {
 
 constexpr int64_t kElements = 1 << 14;  // per piece of work
 
-ActivationFunction function_of(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::gelu:
-      return ActivationFunction::gelu;
-    case ActivationKind::gelu_tanh:
-    case ActivationKind::geglu:
-      return ActivationFunction::gelu_tanh;
-    case ActivationKind::relu2:
-      return ActivationFunction::relu2;
-    case ActivationKind::soft_cap:
-      return ActivationFunction::soft_cap;
-    case ActivationKind::silu:
-    case ActivationKind::swiglu:
-      break;
-  }
-  return ActivationFunction::silu;
-}
-
 ActivationRows arguments(const OpCall& call, int64_t width) {
   const auto& attr = call.attr<ActivationAttr>();
   ActivationRows a{};
@@ -77,6 +59,24 @@ void backward_input(const OpCall& call) {
 }
 
 }  // namespace
+
+ActivationFunction function_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::gelu:
+      return ActivationFunction::gelu;
+    case ActivationKind::gelu_tanh:
+    case ActivationKind::geglu:
+      return ActivationFunction::gelu_tanh;
+    case ActivationKind::relu2:
+      return ActivationFunction::relu2;
+    case ActivationKind::soft_cap:
+      return ActivationFunction::soft_cap;
+    case ActivationKind::silu:
+    case ActivationKind::swiglu:
+      break;
+  }
+  return ActivationFunction::silu;
+}
 
 ActivationRows activation_forward_rows(const OpCall& call) {
   ActivationRows a = arguments(call, call.out[0].dim(1));

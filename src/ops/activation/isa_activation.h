@@ -3,12 +3,10 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/simd/activation.h"
 #include "device/simd/isa.h"
-#include "device/simd/soft_cap.h"
 
 namespace ingot {
-
-enum class ActivationFunction { gelu, gelu_tanh, relu2, silu, soft_cap };
 
 struct ActivationRows {
   ActivationFunction function;

@@ -1,46 +1,12 @@
-// activation for a range of rows: the text of the kernels of every instruction set and of GPUs. Formulas:
-// reference.cpp; gelu_tanh uses (1 + tanh u) / 2 = sigmoid(2 u), which is as accurate for negative x as for
-// positive.
+// activation for a range of rows: the text of the kernels of every instruction set and of GPUs.
 #pragma once
 #include "device/simd/loops.h"
 #include "device/simd/prefetch.h"
 #include "device/simd/reduce.h"
-#include "device/simd/soft_cap.h"
-#include "device/simd/vmath.h"
 #include "ops/activation/isa_activation.h"
 
 namespace ingot::INGOT_ISA {
 namespace {
-
-struct ValueAndSlope {
-  Vec f, df;
-};
-
-/// The slope is computed only where it is used: everything here is inlined.
-template <ActivationFunction F>
-INGOT_INLINE ValueAndSlope evaluate(const SoftCapFactors& cap, Vec x) {
-  const Vec one = set1(1.0f);
-  if constexpr (F == ActivationFunction::gelu) {
-    const Vec half = set1(0.5f);
-    const Vec cdf = fma(half, verf(x * set1(0.70710678f)), half);
-    return {x * cdf, fma(x * set1(0.39894228f), vexp(x * x * set1(-0.5f)), cdf)};
-  } else if constexpr (F == ActivationFunction::gelu_tanh) {
-    const Vec square = x * x;
-    const Vec s = vsigmoid(x * fma(square, set1(0.071354816f), set1(1.5957691f)));
-    const Vec slope = fma(square, set1(0.21406445f), set1(1.5957691f));
-    const Vec f = x * s;
-    return {f, fma(f * (one - s), slope, s)};
-  } else if constexpr (F == ActivationFunction::relu2) {
-    const Vec m = max(zero(), x);
-    return {m * m, m + m};
-  } else if constexpr (F == ActivationFunction::soft_cap) {
-    const Vec l = soft_cap(cap, x);
-    return {l, soft_cap_slope(cap, l)};
-  } else {
-    const Vec s = vsigmoid(x), f = x * s;
-    return {f, fma(f, one - s, s)};
-  }
-}
 
 template <ActivationFunction F, bool kGated, class X, class Y>
 INGOT_DEVICE_CODE void forward_rows(const ActivationRows& a, int64_t begin, int64_t end) {

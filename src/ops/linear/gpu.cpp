@@ -2,6 +2,8 @@
 // launches of product.cu and mma_product.cu.
 #include <algorithm>
 
+#include "device/gemm/library_choice.h"
+#include "ops/activation/call.h"
 #include "ops/gpu_product_operands.h"
 #include "ops/linear/linear.h"
 #include "ops/parameter_chunks.h"
@@ -10,13 +12,26 @@ namespace ingot {
 namespace {
 
 template <class Product>
-void forward(const OpCall& call) {
+Product forward_product(const OpCall& call) {
   const Tensor &x = call.in[0], &w = call.in[1], &y = call.out[0];
   Product p;
   set_operands(p, x, w, y);
   p.m = x.dim(0), p.n = w.dim(0), p.k = x.dim(1);
   p.a_row = p.k, p.b_k = 1, p.b_column = p.k, p.c_row = p.n;
   p.bias = device_address<const float>(call.in[2]);
+  return p;
+}
+
+template <class Product>
+void forward(const OpCall& call) {
+  launch(forward_product<Product>(call));
+}
+
+/// Of the pair linear_activation.
+void activated_forward(const OpCall& call) {
+  auto p = forward_product<GpuMmaProduct>(call);
+  p.activated = device_address<bf16>(call.out[1]);
+  p.activation = function_of(call.attr<ActivationAttr>().kind);
   launch(p);
 }
 
@@ -62,8 +77,18 @@ const char* refuse(const OpCall& call) {
 const char* refuse_mma(const OpCall& call) {
   return refuse_mma_types(call, 0, 1);
 }
+/// The library's products have bits of their own, and activate nothing.
+const char* refuse_activated(const OpCall& call) {
+  const auto& a = call.attr<ActivationAttr>();
+  if (is_gated(a.kind) || a.kind == ActivationKind::soft_cap) return "a function of another kind";
+  if (call.in[0].dtype() != DType::bf16 || call.out[0].dtype() != DType::bf16 || a.out != DType::bf16)
+    return "rows or outputs of another type than bf16";
+  return library_that_multiplies().empty() ? refuse_mma(call) : "cuBLASLt multiplies";
+}
 constexpr GpuLaunches kLaunches = launches_of<GpuProduct>(refuse);
 constexpr GpuLaunches kMmaLaunches = on_tensor_cores(launches_of<GpuMmaProduct>(refuse_mma), 1);
+constexpr GpuLaunches kActivatedLaunches = on_tensor_cores(
+    {.refuse = refuse_activated, .forward = activated_forward, .pair = "linear_activation"}, 1);
 
 }  // namespace
 
@@ -72,6 +97,9 @@ Kernel linear_gpu() {
 }
 Kernel linear_mma_gpu() {
   return emulated_kernel<linear_op, kMmaLaunches>();
+}
+Kernel linear_activation_mma_gpu() {
+  return emulated_kernel<linear_op, kActivatedLaunches>();
 }
 
 }  // namespace ingot
