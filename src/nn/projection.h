@@ -7,7 +7,7 @@ namespace ingot {
 
 /// x W^T + bias (ops/linear) in the compute type, plus the adapter's scale (x A^T) B^T (ops/low_rank).
 Value project(Context& c, const Value& x_TK, int weight, const Value& bias_N = {});
-/// The function of it.
+/// Its activation; where no adapter adds to the product, devices may make both by one kernel.
 Value project_and_activate(Context& c, ActivationKind kind, const Value& x_TK, int weight,
                            const Value& bias_N = {});
 
