@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/standard_streams.h"
 #include "base/terminal_text.h"
+#include "device/gemm/product_table.h"
 #include "post/register.h"
 
 namespace ingot {
@@ -91,6 +92,7 @@ int run_program(const std::string& called, Words words) {
   Words names = command_names(app);
   names.insert(names.end(), {"help", "version"});
   set_invocation(called, std::move(names));
+  install_named_product_table();
   run_command_line(app, std::move(words));
   return code;
 }

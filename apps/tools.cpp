@@ -11,6 +11,7 @@
 #include "apps/model_argument.h"
 #include "base/folder_lock.h"
 #include "base/progress.h"
+#include "device/gemm/product_table.h"
 #include "device/simd/isa.h"
 #include "exchange/stored_model.h"
 #include "ops/registry.h"
@@ -156,6 +157,23 @@ void add_diff(CLI::App& app, int& code) {
   });
 }
 
+/// How products are made that INGOT_PRODUCT_TABLE has; nothing without one.
+std::string list_product_table(Json& j) {
+  const NamedProductTable* const named = named_product_table();
+  if (named == nullptr) return "";
+  j["product_table"] = {{"path", named->path}, {"rows", Json::array()}};
+  Table table({words("product"), words("made with")});
+  for (const ProductTableRow& row : named->table.rows) {
+    table.add({text_of(row.product), text_of(row.choice)});
+    j["product_table"]["rows"].push_back(
+        {{"product", text_of(row.product)}, {"choice", text_of(row.choice)}});
+  }
+  return fmt::format("\nproduct table '{}' of ingot {} (INGOT_PRODUCT_TABLE): {}\n", named->path,
+                     named->table.program,
+                     count_of(static_cast<int64_t>(named->table.rows.size()), "product")) +
+         table.text();
+}
+
 void add_kernels(CLI::App& app, int& code) {
   CLI::App* c = app.add_subcommand("kernels", "list the CPU's kernels of each op in order of preference");
   c->footer(
@@ -178,12 +196,13 @@ void add_kernels(CLI::App& app, int& code) {
       }
       table.add({op->name, names});
     }
+    const std::string products = list_product_table(j);
     json->print(
         fmt::format(
             "instruction set {} (INGOT_ISA=generic|avx2|avx512 limits it); equal fingerprints compute "
             "equal bits: {}\n",
             isa, fingerprint) +
-            table.text(),
+            table.text() + products,
         j.dump(2));
     code = 0;
   });

@@ -8,6 +8,7 @@
 #include "base/enum.h"
 #include "base/spread.h"
 #include "device/gemm/gemm.h"
+#include "device/gemm/product_choices.h"
 #include "train/recipe.h"
 
 namespace ingot {
@@ -27,13 +28,6 @@ struct Product {
 /// order of execution. Counted on the null device: no weights or activations are allocated. The model needs a
 /// vocabulary.
 std::vector<Product> products_of(const Recipe& recipe);
-
-/// The three products of training: forward (NT), input gradient (NN) and weight gradient (TN).
-enum class GemmForm { nt, nn, tn };
-constexpr auto enum_names(GemmForm) {
-  return names_in_order<GemmForm>("NT", "NN", "TN");
-}
-inline constexpr GemmForm kEveryGemmForm[] = {GemmForm::nt, GemmForm::nn, GemmForm::tn};
 
 enum class GemmPart { model, advice, experts, map };
 constexpr auto enum_names(GemmPart) {

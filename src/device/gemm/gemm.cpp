@@ -23,6 +23,7 @@
 #include "device/gemm/gemm_plan.h"
 #include "device/gemm/gemm_problem.h"
 #include "device/gemm/matvec.h"
+#include "device/gemm/product_choices.h"
 #include "device/memory/scratch.h"
 
 namespace ingot {
@@ -82,7 +83,8 @@ int64_t kc_of(int64_t steps, int64_t most) {
 
 class Runner {
  public:
-  explicit Runner(GemmPlan& plan) : plan_(plan), tile_(INGOT_ISA_CALL(gemm_tile_shape)()) {}
+  explicit Runner(GemmPlan& plan, const ProductChoice& choice = {})
+      : plan_(plan), choice_(choice), tile_(INGOT_ISA_CALL(gemm_tile_shape)()) {}
 
   void run() {
     plan_.blocks.clear();
@@ -96,10 +98,12 @@ class Runner {
     return round_up(round_up(rows, tile_.mr) * (k1 - k0), 16);
   }
 
+  int64_t most_kc(int64_t rule) const { return std::min(choice_.kc.value_or(rule), tile_.max_kc); }
+
   void add(const GemmProblem& p) {
     const int64_t k = steps_of(p);
-    if (in_place(p, tile_.mr, level1_ways())) {
-      const int64_t kc = kc_of(k, p.a.k_contiguous() ? tile_.max_kc : kMaxColumnKc);
+    if (in_place(p, tile_.mr, level1_ways(), choice_)) {
+      const int64_t kc = kc_of(k, most_kc(p.a.k_contiguous() ? tile_.max_kc : kMaxColumnKc));
       plan_.blocks.push_back({&p, 0, p.m, 0, k, kc, GemmBlock::kInPlace});
       return;
     }
@@ -109,7 +113,7 @@ class Runner {
     const int64_t rows = rows_of_block(p, steps);
     for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += steps) {
       if (k0 > 0) run_phase();
-      const int64_t k1 = std::min(k, k0 + steps), kc = kc_of(k1 - k0, tile_.max_kc);
+      const int64_t k1 = std::min(k, k0 + steps), kc = kc_of(k1 - k0, most_kc(tile_.max_kc));
       for (int64_t row0 = 0; row0 < p.m; row0 += rows) {
         const int64_t count = std::min(rows, p.m - row0), words = packed_words(count, k0, k1);
         if (packed_ + words > kPackedWords) run_phase();
@@ -127,7 +131,8 @@ class Runner {
     const int64_t unit = threads * 2 * tile_.mr;
     const int64_t most = std::max<int64_t>(64, kPackedWords / steps / unit * unit);
     const int64_t one_each = round_up(ceil_div(p.m * threads, most), threads);
-    const bool own = p.m / one_each >= kMinOwnRows && p.n < kSharedFrom * p.m;
+    const bool rule = p.m / one_each >= kMinOwnRows && p.n < kSharedFrom * p.m;
+    const bool own = choice_.own_blocks.value_or(rule);
     return round_up(ceil_div(p.m, own ? one_each : ceil_div(p.m, most)), 2 * tile_.mr);
   }
 
@@ -238,7 +243,8 @@ class Runner {
   }
 
   GemmPlan& plan_;
-  GemmTileShape tile_;
+  const ProductChoice choice_;
+  const GemmTileShape tile_;
   float* a_ = nullptr;
   int64_t packed_ = 0;  ///< words of packed A of the blocks gathered so far
   int64_t work_ = 0;
@@ -283,12 +289,12 @@ GemmProblem problem(GemmProblem p, int64_t m, int64_t n, int64_t k, const void* 
 }
 
 /// Runs the plan's problems, of m x n x k on average, or their transposes.
-void run_faster_form(GemmPlan& plan, int64_t m, int64_t n, int64_t k) {
+void run_faster_form(GemmPlan& plan, int64_t m, int64_t n, int64_t k, const ProductChoice& choice = {}) {
   if (plan.problems.empty()) return;
   const int64_t mr = INGOT_ISA_CALL(gemm_tile_shape)().mr;
-  if (transpose_is_faster(plan.problems.front(), m, n, k, mr))
+  if (is_by_transpose(plan.problems.front(), m, n, k, mr, choice))
     for (GemmProblem& p : plan.problems) transpose(p);
-  Runner(plan).run();
+  Runner(plan, choice).run();
 }
 
 void check_offsets(const GroupedGemmArgs& args) {
@@ -312,7 +318,7 @@ void gemm(const GemmArgs& args) {
   GemmPlan& plan = plan_of_thread();
   plan.problems.push_back(problem(common, args.m, args.n, args.k, args.a,
                                   args.packed ? args.packed->data() : args.b, args.c, args.bias));
-  run_faster_form(plan, args.m, args.n, args.k);
+  run_faster_form(plan, args.m, args.n, args.k, installed_choice(args));
 }
 
 void gemm_grouped(const GroupedGemmArgs& args) {

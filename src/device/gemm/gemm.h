@@ -11,8 +11,9 @@
 // Thread-safe; uses the pool of base/parallel.h; allocates nothing once its scratch has grown. A, B and C may
 // not overlap. B is packed into a kc x nc panel that stays in the level 2 cache; A is read in place, or
 // packed through 8 MiB of scratch for each thread. Where it is cheaper, C transposed = op(B) transposed op(A)
-// transposed is computed; the bits are the same because each output's order of k is. Sources: Goto and van de
-// Geijn (2008); Van Zee and van de Geijn, BLIS (2015).
+// transposed is computed; the bits are the same because each output's order of k is. A table of the machine
+// may choose for single products (product_choices.h). Sources: Goto and van de Geijn (2008); Van Zee and van
+// de Geijn, BLIS (2015).
 #pragma once
 #include <cstdint>
 

@@ -1,11 +1,13 @@
 // One matrix product as gemm.cpp plans it, and the choice among the forms that give the same bits: A in place
-// or packed, the product or its transpose. Included only by gemm.cpp.
+// or packed, the product or its transpose. Rules choose, unless a ProductChoice does. Internal to this
+// folder.
 #pragma once
 #include <cstdint>
 #include <utility>
 
 #include "base/dtype.h"
 #include "device/gemm/gemm_kernels.h"
+#include "device/gemm/product_choices.h"
 
 namespace ingot {
 
@@ -50,12 +52,23 @@ inline bool rows_fill_a_set(const GemmProblem& p, int64_t mr, int64_t ways) {
          p.n >= kColumns;
 }
 
-/// Whether A is not packed. Pairs need whole words.
-inline bool in_place(const GemmProblem& p, int64_t mr, int64_t ways) {
+/// Whether A can be read in place. Pairs need whole words, of which columns have none.
+inline bool can_be_in_place(const GemmProblem& p) {
   if (p.depth == 0) return false;
-  if (!p.a.k_contiguous()) return reads_columns(p, p.n, mr);
-  if (rows_fill_a_set(p, mr, ways)) return false;
-  return p.pairs ? p.depth % 2 == 0 && p.a.ld() % 2 == 0 : p.a.type == DType::f32;
+  if (p.pairs) return p.a.k_contiguous() && p.depth % 2 == 0 && p.a.ld() % 2 == 0;
+  return p.a.type == DType::f32;
+}
+
+/// Whether A is not packed.
+inline bool in_place(const GemmProblem& p, int64_t mr, int64_t ways, const ProductChoice& choice) {
+  if (!can_be_in_place(p)) return false;
+  const bool rule = p.a.k_contiguous() ? !rows_fill_a_set(p, mr, ways) : reads_columns(p, p.n, mr);
+  return choice.in_place.value_or(rule);
+}
+
+/// Only B can be rounded, while it is packed.
+inline bool can_be_transposed(const GemmProblem& p) {
+  return !p.b_packed && !p.lower_only && !p.b.round;
 }
 
 /// Whether the transpose is faster for products like p of m x n x k, which are averages over experts.
@@ -66,9 +79,16 @@ inline bool in_place(const GemmProblem& p, int64_t mr, int64_t ways) {
 ///   796).
 inline bool transpose_is_faster(const GemmProblem& p, int64_t m, int64_t n, int64_t k, int64_t mr) {
   constexpr int64_t kFewRows = 64;
-  if (p.b_packed || p.lower_only || p.b.round) return false;  // only B can be rounded, while it is packed
+  if (!can_be_transposed(p)) return false;
   if (!p.a.k_contiguous()) return !p.b.k_contiguous() && k * (m - n) >= m * n && !reads_columns(p, m, mr);
   return p.b.k_contiguous() && p.a.type == p.b.type && m < n && (m <= kFewRows || k * (n - m) >= 2 * m * n);
+}
+
+/// Whether products like p are computed by their transpose.
+inline bool is_by_transpose(const GemmProblem& p, int64_t m, int64_t n, int64_t k, int64_t mr,
+                            const ProductChoice& choice) {
+  if (choice.transposed) return *choice.transposed && can_be_transposed(p);
+  return transpose_is_faster(p, m, n, k, mr);
 }
 
 }  // namespace ingot
