@@ -9,6 +9,7 @@
 #include "apps/command_line.h"
 #include "base/file_system.h"
 #include "measure/gemm_bench.h"
+#include "measure/product_bench.h"
 #include "measure/step_bench.h"
 #include "train/memory_policy.h"
 #include "train/run_folder.h"
@@ -17,7 +18,7 @@ namespace ingot {
 namespace {
 
 struct GemmArguments {
-  std::string of, largest = "1GiB", html;
+  std::string of, largest = "1GiB", html, table;
   JsonOption json;
   std::vector<std::string> parts{"model", "advice", "experts", "map", "decode"}, types{"f32", "bf16"};
   PresetStep step;
@@ -46,6 +47,12 @@ void measure(GemmArguments& o, const std::vector<std::string>& fields) {
     if (std::find(o.types.begin(), o.types.end(), name_of(type)) != o.types.end())
       o.bench.types.push_back(type);
   o.bench.largest = parse_memory(o.largest, "--largest");
+  if (!o.table.empty()) {
+    const ProductTrials trials = try_products(recipe_of(o, fields), o.bench);
+    write_file_atomically(real_file_system(), o.table, write_product_table(table_of(trials)));
+    o.json.print(to_text(trials), to_json(trials));
+    return;
+  }
   const GemmBenchReport report = bench_gemm(recipe_of(o, fields), o.bench);
   o.json.print(to_text(report), to_json(report));
   if (!o.html.empty()) write_file_atomically(real_file_system(), o.html, render_gemm_page(report));
@@ -75,10 +82,9 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   c->add_option("--vocab", o->step.vocab,
                 "vocabulary size; default: that of the model, or 8192 for presets without one")
       ->check(in(between(1, bounds::kVocabulary)));
-  c->add_option("--parts", o->parts, "what to measure")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::IsMember({"model", "advice", "experts", "map", "decode"}));
+  CLI::Option* parts = c->add_option("--parts", o->parts, "what to measure");
+  parts->delimiter(',')->capture_default_str()->check(
+      CLI::IsMember({"model", "advice", "experts", "map", "decode"}));
   c->add_option("--types", o->types, "dtypes of the operands")
       ->delimiter(',')
       ->capture_default_str()
@@ -110,7 +116,14 @@ void add_bench_gemm(CLI::App& bench, int& code) {
       ->capture_default_str()
       ->check(in(positive(1e6)));
   add_json_option(*c, o->json);
-  c->add_option("--html", o->html, "write heat maps and tables to this file: a self-contained HTML page");
+  CLI::Option* html =
+      c->add_option("--html", o->html, "write heat maps and tables to this file: a self-contained HTML page");
+  c->add_option(
+       "--table", o->table,
+       "instead, find the fastest way to make each product of the model's steps, and write those that "
+       "are not the rule's to this file, which INGOT_PRODUCT_TABLE=FILE makes the program follow")
+      ->excludes(parts)
+      ->excludes(html);
   c->allow_extras();
   c->callback([o, c, &code] {
     measure(*o, c->remaining());

@@ -2,17 +2,16 @@
 #include "measure/gemm_bench.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "base/clock.h"
 #include "base/parallel.h"
-#include "base/philox.h"
 #include "device/simd/isa.h"
 #include "measure/machine.h"
 #include "measure/peak_trial.h"
+#include "measure/product_operand.h"
 #include "measure/read_rate.h"
 #include "measure/step_bench.h"
 #include "tensor/arena.h"
@@ -40,40 +39,6 @@ void add_product(std::vector<Product>& all, const Product& p) {
   all.back().count = 1;
 }
 
-/// Memory as in training: aligned, in huge pages where offered. Growing the buffer discards its contents.
-template <class T>
-T* grown(Buffer& buffer, int64_t count) {
-  const auto bytes = count * static_cast<int64_t>(sizeof(T));
-  if (buffer.bytes() < bytes) buffer = Buffer(bytes);
-  return static_cast<T*>(buffer.data());
-}
-
-/// Random values in [-1, 1) in both types, shared by all products.
-class Operand {
- public:
-  explicit Operand(uint64_t stream) {
-    const Random random(1, RandomPurpose::test, stream);
-    for (size_t i = 0; i < period_.size(); ++i) period_[i] = 2 * random.uniform(i) - 1;
-  }
-  const void* get(DType type, int64_t count) {
-    if (type == DType::bf16) return fill<bf16>(halves_, count, [](float x) { return to_bf16(x); });
-    return fill<float>(floats_, count, [](float x) { return x; });
-  }
-
- private:
-  template <class T, class Round>
-  const void* fill(Buffer& values, int64_t count, Round round) {
-    const int64_t before = values.bytes();
-    T* to = grown<T>(values, count);
-    const auto capacity = static_cast<size_t>(values.bytes()) / sizeof(T);
-    if (values.bytes() != before)
-      for (size_t i = 0; i < capacity; ++i) to[i] = round(period_[i % period_.size()]);
-    return to;
-  }
-  std::array<float, 4093> period_;
-  Buffer floats_, halves_;
-};
-
 /// Runs the product of a row on operands that all rows share.
 class ProductRunner {
  public:
@@ -84,7 +49,7 @@ class ProductRunner {
     const DType c_type = weight ? DType::f32 : row.type;
     const void* a = a_.get(row.type, p.rows * (weight ? p.n : depth));
     const void* b = b_.get(row.type, weight ? p.rows * p.k : p.experts * p.n * p.k);
-    c_ = grown<float>(results_, weight ? p.experts * p.n * p.k : p.rows * width);
+    c_ = grown_product_memory<float>(results_, weight ? p.experts * p.n * p.k : p.rows * width);
     if (p.grouped()) return run_grouped(row, a, b, c_type);
     GemmArgs g;
     g.m = weight ? p.n : p.rows, g.n = weight ? p.k : width, g.k = weight ? p.rows : depth;
@@ -111,7 +76,7 @@ class ProductRunner {
     weight ? gemm_grouped_weight(g) : gemm_grouped(g);
   }
 
-  Operand a_{1}, b_{2};
+  ProductOperand a_{1}, b_{2};
   Buffer results_;
   float* c_ = nullptr;
 };
@@ -177,7 +142,7 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   constexpr int64_t kMost = int64_t{1} << 28;
   const int64_t set = std::min(
       {kMost, o.largest, num_threads() * beyond_caches(cache_levels(), num_threads(), num_threads())});
-  Operand x(1), weights(2);
+  ProductOperand x(1), weights(2);
   std::vector<float> y;
   for (DecodeRow& row : rows) {
     const Product& p = row.product;

@@ -1,10 +1,12 @@
 // `ingot bench gemm`: the products of a model, advice that follows from measurements, and every flag.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "measure/gemm_bench.h"
+#include "measure/product_bench.h"
 #include "measure/step_bench.h"
 #include "models/presets.h"
 #include "support/support.h"
@@ -167,6 +169,77 @@ TEST(BenchGemm, FlagsMeasureLess) {
   EXPECT_TRUE(all["decode"].empty());
   EXPECT_FALSE(all["left_out"].empty());
   EXPECT_NE(r.output.find("left out"), std::string::npos) << r.output;
+}
+
+TEST(BenchGemm, WaysAreKeptWherePairsAgree) {
+  ProductTrial t;
+  t.product = {.m = 4, .n = 4, .k = 4, .threads = 1};
+  t.way.transposed = true;
+  const auto is_faster = [&](std::vector<double> way) {
+    t.rule_seconds.assign(way.size(), 1.0), t.way_seconds = std::move(way);
+    return t.is_faster();
+  };
+  EXPECT_TRUE(is_faster({0.9, 0.9, 0.9, 1.1}));
+  EXPECT_FALSE(is_faster({0.9, 0.9, 1.1, 1.1})) << "two of four";
+  EXPECT_FALSE(is_faster({0.99, 0.99, 0.99, 0.99})) << "1 %";
+  EXPECT_FALSE(is_faster({1.2, 1.2, 1.2, 1.2}));
+  ProductTrials all{"model", {t}, {}};
+  EXPECT_TRUE(table_of(all).rows.empty());
+  is_faster({0.5, 0.5});
+  all.trials = {t};
+  ASSERT_EQ(table_of(all).rows.size(), 1u);
+  EXPECT_EQ(table_of(all).rows[0].choice, t.way);
+}
+
+TEST(BenchGemm, TriesTheProductsThatStepsMake) {
+  const Recipe recipe = preset_recipe({.preset = "gpt2", .batch = 2, .length = 128}, {"--model.layers=1"});
+  const std::vector<ProductTrial> all = products_to_try(recipe, {});
+  EXPECT_EQ(all.size(), 4u * 2 * 4) << "weights but the head's, types, forms and gradients that are added";
+  const auto has = [&](const std::string& text) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& t) { return text_of(t.product).starts_with(text); });
+  };
+  EXPECT_TRUE(has("256 x 3072 x 768 NT, bf16 by rounded to bf16, "));
+  EXPECT_TRUE(has("256 x 768 x 3072 NN, f32 by f32 to f32, "));
+  EXPECT_TRUE(has("3072 x 768 x 256 TN, bf16 by bf16 to f32, accumulated, "));
+}
+
+TEST(BenchGemm, WritesATableThatTheProgramFollows) {
+  const test::TempDir folder;
+  const std::string table = folder / "table.toml";
+  const auto r = bench({"zaya-tiny", "--batch=2", "--length=16", "--vocab=64", "--trials=1", "--seconds=1e-5",
+                        "--table", table, "--json", folder / "ways.json"});
+  ASSERT_EQ(r.exit_code, 0) << r.output;
+  const json ways = json::parse(test::read_text(folder / "ways.json"));
+  size_t kept = 0;
+  for (const auto& p : ways["products"]) kept += p["kept"].get<bool>();
+  ProductTable written = parse_product_table(test::read_text(table), table);
+  EXPECT_EQ(written.rows.size(), kept);
+  EXPECT_GT(ways["products"].size(), 10u);
+  written.rows.resize(1);
+  written.rows[0] = {{.m = 32, .n = 48, .k = 64, .threads = 1}, {.transposed = true}};
+  test::write_text(table, write_product_table(written));
+  const auto kernels = [&](const std::string& variable) {
+    return test::run_process({"/usr/bin/env", variable, INGOT_BINARY, "kernels", "--json"});
+  };
+  const std::string named = "INGOT_PRODUCT_TABLE=" + table;
+  const json with = json::parse(kernels(named).output), without = json::parse(kernels("A=").output);
+  EXPECT_EQ(with["product_table"]["path"], table);
+  EXPECT_EQ(with["product_table"]["rows"][0]["product"], "32 x 48 x 64 NT, f32 by f32 to f32, 1 thread");
+  EXPECT_EQ(with["product_table"]["rows"][0]["choice"], "C transposed");
+  EXPECT_EQ(with["fingerprint"], without["fingerprint"]) << "bits are the same";
+  EXPECT_FALSE(without.contains("product_table"));
+  const auto refused = [&](const std::string& variable, const std::string& reason) {
+    const auto result = kernels(variable);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.output.find(reason), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("hint: unset INGOT_PRODUCT_TABLE"), std::string::npos) << result.output;
+  };
+  refused(named + ".none", "INGOT_PRODUCT_TABLE");
+  written.machine.processor = "another";
+  test::write_text(table, write_product_table(written));
+  refused(named, "its processor is 'another'");
+  EXPECT_NE(bench({"zaya-tiny", "--table", table, "--parts=model"}).exit_code, 0) << "one or the other";
 }
 
 TEST(BenchGemm, TakesRecipesAndRefusesOthers) {
