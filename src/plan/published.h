@@ -16,7 +16,7 @@ struct Row {
 };
 
 /// Memory of Llama-405B and DeepSeek-V3, ZAYA1's checkpoints, a cache, sparsity and granularity of fifteen
-/// MoE models.
+/// MoE models, what SmolLM3 took.
 std::vector<Row> all();
 std::string to_text(const std::vector<Row>& rows);
 

@@ -51,6 +51,7 @@ TEST(Published, TextNamesWhatIsInferred) {
   const std::string text = to_text(all());
   EXPECT_NE(text.find("Llama-405B total"), std::string::npos);
   EXPECT_NE(text.find("composition inferred"), std::string::npos);
+  EXPECT_NE(text.find("SmolLM3 ledger"), std::string::npos);
 }
 
 }  // namespace ingot::test::published_test
