@@ -128,7 +128,8 @@ class Muon {
   const MuonConfig& config() const { return config_; }
   /// Bytes of scratch held now.
   int64_t scratch_bytes() const;
-  /// The most that steps of these tensors make it, with the present number of threads.
+  /// What steps of these tensors make it at most, with the present number of threads; of matrices that follow
+  /// each other in the same memory the largest counts (of very different shapes they take a little more).
   int64_t planned_scratch_bytes(std::span<const MuonTensor> tensors) const;
 
  private:

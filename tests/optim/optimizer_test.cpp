@@ -329,6 +329,32 @@ TEST(Muon, UpdateRmsIsAFifthOfTheRateForZayaShapes) {
   }
 }
 
+/// What a plan counts is what steps come to hold: of one thread all of it, of two at most.
+TEST(Muon, ScratchIsWhatWasPlanned) {
+  const int before = num_threads();
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    Model model({{"a", {32, 48}}, {"largest", {64, 48}}, {"c", {16, 16}}, {"d", {32, 48}}});
+    std::vector<Floats> momenta;
+    for (const Floats& w : model.master) momenta.emplace_back(w.size());
+    std::vector<MuonTensor> tensors;
+    for (size_t i = 0; i < momenta.size(); ++i)
+      tensors.push_back({&model.params[i], momenta[i].data(), 0.01, 0.1});
+    Muon muon(MuonConfig{});
+    const int64_t planned = muon.planned_scratch_bytes(tensors);
+    EXPECT_EQ(muon.scratch_bytes(), 0);
+    for (int64_t step = 0; step < 3; ++step) {
+      model.make_gradients(static_cast<uint64_t>(step));
+      muon.step(tensors, step, 1e-3);
+    }
+    EXPECT_LE(muon.scratch_bytes(), planned);
+    if (threads == 1) {
+      EXPECT_EQ(muon.scratch_bytes(), planned);
+    }
+  }
+  set_num_threads(before);
+}
+
 TEST(Muon, ZeroGradientChangesNothing) {
   Model model({{"w", {6, 9}}});
   OptimizerConfig config;
