@@ -2,7 +2,6 @@
 // it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <optional>
 
 #include "apps/bench.h"
 #include "apps/checks.h"
@@ -19,7 +18,8 @@ namespace ingot {
 namespace {
 
 struct ClusterArguments {
-  std::string out, run, largest = "16MiB", file = "256MiB";
+  std::vector<std::string> runs;
+  std::string out, largest = "16MiB", file = "256MiB";
   ClusterMeasureOptions measure;
   ProfileOptions profile{.steps = 3, .warm_up = 1};
   int64_t vocab = 0;
@@ -45,16 +45,19 @@ ClusterMeasureOptions cluster_options(const ClusterArguments& o) {
 }
 
 void bench_cluster(const ClusterArguments& o, const std::vector<std::string>& fields) {
-  if (o.run.empty() && !fields.empty())
+  if (o.runs.empty() && !fields.empty())
     throw UsageError(fmt::format("'{}' changes a recipe, but --run names none", fields.front()),
                      "name a recipe or the folder of a run with --run");
   const ClusterMeasureOptions options = cluster_options(o);
-  std::optional<ProfiledSteps> steps;
-  if (!o.run.empty()) steps = profiled_steps(real_file_system(), o.run, fields, o.profile);
+  std::vector<ProfiledSteps> steps;
+  for (const std::string& run : o.runs)
+    steps.push_back(profiled_steps(real_file_system(), run, fields, o.profile));
   const std::unique_ptr<World> world = launch_world();
   world->run([&] {
-    Cluster cluster = measure_cluster(*world, options);
-    if (steps) add_profile(cluster, profile_run(real_file_system(), *steps, o.profile, *world));
+    std::vector<ProfileReport> profiles;
+    for (const ProfiledSteps& s : steps)
+      profiles.push_back(profile_run(real_file_system(), s, o.profile, *world));
+    const Cluster cluster = measure_cluster(*world, options, profiles);
     if (world->rank() != 0) return;
     write_file_atomically(real_file_system(), o.out, cluster_file(cluster));
     print_text(describe_measured(cluster) +
@@ -76,7 +79,7 @@ void add_bench_cluster(CLI::App& bench, int& code) {
       "All ranks measure at once. Use an idle machine, and to plan with the file, the default trials and\n"
       "sizes, which take about a minute.");
   c->add_option("--out", o->out, "the file to write")->required();
-  c->add_option("--run", o->run, "recipe, or folder of a run, whose steps are profiled for more points");
+  c->add_option("--run", o->runs, "recipes, or folders of runs, whose steps are profiled for more points");
   c->add_option("--steps", o->profile.steps, "steps of --run that count")
       ->capture_default_str()
       ->check(in(between(1, 100000)));

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/clock.h"
+
 namespace ingot {
 namespace {
 
@@ -71,6 +73,13 @@ std::string broadcast_text(Communicator& group, const std::string& text, int roo
   std::vector<int32_t> words = words_of(group.rank() == root ? text : "", word_count(size[0]));
   group.broadcast(view(words), root).wait();
   return {reinterpret_cast<const char*>(words.data()), static_cast<size_t>(size[0])};
+}
+
+double agree_on_begin(Communicator& group) {
+  constexpr double kSoon = 0.03;
+  double begin = monotonic_seconds() + kSoon;
+  group.broadcast(Tensor::of(&begin, Shape{}), 0).wait();
+  return begin;
 }
 
 std::string agree(Communicator* group, const std::function<std::string()>& contribute,

@@ -16,6 +16,9 @@ std::vector<std::string> all_gather_text(Communicator& group, const std::string&
 /// Rank `root`'s text on every rank.
 std::string broadcast_text(Communicator& group, const std::string& text, int root = 0);
 
+/// A moment soon, on the clock of rank 0's host (base/clock.h): when its ranks begin what they do together.
+double agree_on_begin(Communicator& group);
+
 /// Every rank contributes what `contribute` returns. Rank 0 calls `decide` on the contributions, in rank
 /// order, and all ranks return its result. If `contribute` or `decide` throws an Error, all ranks throw it;
 /// for a contribution it names the rank. group == nullptr: one rank alone.

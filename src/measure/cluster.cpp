@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/registry.h"
 #include "train/memory_policy.h"
 
 namespace ingot {
@@ -45,17 +46,28 @@ bool is_named(const std::vector<std::string>& names, ConfigErrors& e, const std:
   return found;
 }
 
+std::vector<std::string> names_of_ops() {
+  std::vector<std::string> names{kUpdatePoint};
+  for (const Op* op : all_ops()) names.emplace_back(op->name);
+  return names;
+}
+
 void validate_points(const DeviceSpec& device, ConfigErrors& e) {
   for (size_t i = 0; i < device.points.size(); ++i) {
     const DevicePoint& p = device.points[i];
     const OpSizes& z = p.sizes;
     const std::string field = fmt::format("device.points.{}", i);
-    is_named({"linear", "attention"}, e, field + ".op", p.op);
+    const bool shaped = p.op == "linear" || p.op == "attention";
+    if (!shaped) is_named(names_of_ops(), e, field + ".op", p.op);
     is_named({"forward", "backward"}, e, field + ".pass", p.pass);
     if (p.op == "linear" && std::min({z.m, z.n, z.k}) < 1) e.add(field, "a product has m, n and k");
     if (p.op == "attention" && std::min(z.width, z.length) < 1)
       e.add(field, "attention has width and length");
-    if (p.tflops == 0) e.add(field + ".tflops", "is not set");
+    if (shaped && p.tflops == 0) e.add(field + ".tflops", "is not set");
+    if (shaped && p.gb_per_s > 0) e.add(field + ".gb_per_s", "is of ops that are not {}", p.op);
+    if (!shaped && p.bytes == 0) e.add(field + ".bytes", "is not set: {} takes time by its bytes", p.op);
+    if (!shaped && (p.tflops > 0) == (p.gb_per_s > 0))
+      e.add(field + ".gb_per_s", "an op reaches either gb_per_s or tflops: set one of them");
     if (is_named({"f32", "bf16", "f8"}, e, field + ".type", p.type) && device.rates.of(p.type) == 0)
       e.add(field + ".type", "is {}, of which device.rates names no rate: set it, or leave the point out",
             p.type);

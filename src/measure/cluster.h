@@ -40,14 +40,19 @@ struct DeviceRates {
   }
 };
 
-/// What a kernel reaches.
+/// The name of points of optimizers' updates.
+inline constexpr const char* kUpdatePoint = "update";
+
+/// What a kernel reaches: products ("linear", whatever op they are of), attention, or any other op by its name,
+/// whose speed follows from its bytes alone. "update": that of an optimizer, its products (tflops, by their
+/// type) apart from what else it reads and writes (gb_per_s).
 struct DevicePoint : Sourced {
   std::string op = "linear", pass = "forward", type = "bf16";
   OpSizes sizes;
-  double tflops = 0;
+  double bytes = 0, tflops = 0, gb_per_s = 0;
   template <class Visitor>
   void visit(Visitor& v) {
-    v("op", op, "linear or attention");
+    v("op", op, "linear, attention, or another op");
     v("pass", pass, "forward or backward");
     v("type", type, "f32, bf16 or f8");
     v("m", sizes.m, "rows of a product", up_to(1e12));
@@ -55,7 +60,9 @@ struct DevicePoint : Sourced {
     v("k", sizes.k, "length of its sums", up_to(1e12));
     v("width", sizes.width, "of a query's head, for attention", up_to(1e12));
     v("length", sizes.length, "tokens of a sequence, for attention", up_to(1e12));
-    v("tflops", tflops, "TFLOP/s that it reaches", positive(1e9));
+    v("bytes", bytes, "that another op reads and writes", up_to(1e15));
+    v("tflops", tflops, "TFLOP/s that it reaches", up_to(1e9));
+    v("gb_per_s", gb_per_s, "GB/s that another op reaches, in place of tflops", up_to(1e9));
     visit_source(v);
   }
 };
@@ -79,7 +86,8 @@ struct DeviceSpec : Sourced {
     v("attention_share", attention_share, "of the peak that attention reaches where no point says it",
       positive(1));
     v("rate_beside_transfers", rate_beside_transfers,
-      "share of their rate that kernels keep while a transfer runs beside them", positive(1));
+      "share of their rate that kernels keep while a transfer runs beside them; 0: its processor is theirs",
+      up_to(1));
     v("rates", rates, "dense peaks");
     v("points", points, "rates that kernels reach");
     visit_source(v);

@@ -11,6 +11,7 @@
 #include <numbers>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/build_info.h"
 #include "base/error.h"
@@ -58,12 +59,12 @@ std::vector<double> mean_of_ranks(Communicator& group, std::vector<double> mine)
 
 /// Rates of a rank while all others measure too.
 void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
+  // Long enough for turns: ranks may share cores.
+  const double seconds = group.size() > 1 ? std::max(0.1, o.seconds) : std::max(0.02, o.seconds);
   std::vector<double> fma, read, dot;
   for (int trial = 0; trial < o.trials; ++trial) {
-    group.barrier();
-    fma.push_back(shared_fma_gflops(std::max(0.02, o.seconds)));
-    group.barrier();
-    read.push_back(shared_read_gbs(std::max(0.02, o.seconds)));
+    fma.push_back(shared_fma_gflops(seconds, 0, agree_on_begin(group)));
+    read.push_back(shared_read_gbs(seconds, 0, agree_on_begin(group)));
     group.barrier();
     dot.push_back(dot_peak_gflops() / fma_peak_gflops());
   }
@@ -82,45 +83,71 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   device.launch_us = rounded(1e6 * mean[3]);
 }
 
-/// What products and attention reach by their sizes. Products of all passes of a shape are one point, of
-/// attention the forward passes and the others.
+/// What a machine does in a second.
+struct Ceilings {
+  double flops, bytes;
+};
+
+/// What ops reach by their sizes, as shares of what the machine does. Products of all passes of a shape are one
+/// point, of other ops the forward passes and the others.
 class PointSums {
  public:
-  /// `at_peak`: FLOPs that the peak would have done in the time.
-  void add(const OpSizes& sizes, OpPass pass, double flops, double at_peak) {
-    if (sizes == OpSizes{}) return;
-    const bool backward = sizes.width > 0 && pass != OpPass::forward && pass != OpPass::recompute;
-    Sum& sum = sums_[{sizes, backward}];
-    sum.flops += flops, sum.at_peak += at_peak;
+  void add(const std::string& op, TimeOf what, OpPass pass, const OpSizes& sizes, double flops, double bytes,
+           double seconds, const Ceilings& machine) {
+    const bool product = what == TimeOf::products, attends = what == TimeOf::attention;
+    if (((product || attends) && sizes == OpSizes{}) || seconds <= 0) return;
+    const bool backward = !product && pass != OpPass::forward && pass != OpPass::recompute;
+    const char* const name = product ? "linear" : attends ? "attention" : op.c_str();
+    Sum& sum = sums_[{name, sizes, product || attends ? 0 : bytes, backward}];
+    sum.flops += flops, sum.at_peak += seconds * machine.flops;
+    sum.bytes += bytes, sum.at_bandwidth += seconds * machine.bytes;
   }
-  /// With shares of the peak as their rates.
+  /// With shares of the peak as their rates, and of the bandwidth where the op is not shaped.
   std::vector<DevicePoint> points(const std::string& type, const char* source) const {
     std::vector<DevicePoint> points;
-    for (const auto& [key, sum] : sums_)
-      points.push_back(point_of(type, key.first, key.second, source, sum.flops / sum.at_peak));
+    for (const auto& [key, sum] : sums_) {
+      const auto& [op, sizes, bytes, backward] = key;
+      DevicePoint& p = points.emplace_back(point_of(op, type, sizes, backward, source));
+      p.tflops = sum.flops / sum.at_peak;
+      if (sizes == OpSizes{}) p.bytes = bytes, p.gb_per_s = sum.bytes / sum.at_bandwidth;
+    }
     return points;
   }
-  static DevicePoint point_of(const std::string& type, const OpSizes& sizes, bool backward,
-                              const char* source, double rate) {
+  static DevicePoint point_of(const std::string& op, const std::string& type, const OpSizes& sizes,
+                              bool backward, const char* source) {
     DevicePoint p;
-    p.op = sizes.width > 0 ? "attention" : "linear", p.pass = backward ? "backward" : "forward";
-    p.type = type, p.sizes = sizes, p.tflops = rate;
+    p.op = op, p.pass = backward ? "backward" : "forward";
+    p.type = type, p.sizes = sizes;
     p.source = source, p.quality = Quality::measured;
     return p;
   }
 
  private:
   struct Sum {
-    double flops = 0, at_peak = 0;
+    double flops = 0, at_peak = 0, bytes = 0, at_bandwidth = 0;
   };
-  std::map<std::pair<OpSizes, bool>, Sum> sums_;  ///< backward: true
+  /// By name, sizes, bytes, and whether it is of backward.
+  std::map<std::tuple<std::string, OpSizes, double, bool>, Sum> sums_;
 };
 
-/// The points with their shares of the peak as rates, four digits of them; without those that reach
-/// nothing.
-std::vector<DevicePoint> scaled(std::vector<DevicePoint> points, double f32_tflops) {
-  for (DevicePoint& p : points) p.tflops = rounded(f32_tflops * p.tflops);
-  std::erase_if(points, [](const DevicePoint& p) { return p.tflops <= 0; });
+/// Of its products, once its bytes took their time at the bandwidth; of an update without products of its bytes.
+DevicePoint update_point(const UpdateCost& update, double seconds, const Ceilings& machine) {
+  DevicePoint p = PointSums::point_of(kUpdatePoint, update.bf16 ? "bf16" : "f32", {}, false, "");
+  p.bytes = update.bytes;
+  const double left = seconds - update.bytes / machine.bytes;
+  if (update.flops > 0 && left > 0) p.tflops = update.flops / (left * machine.flops);
+  if (update.flops == 0) p.gb_per_s = update.bytes / (seconds * machine.bytes);
+  return p;
+}
+
+/// The points with their shares as rates, four digits of them: of the two that other ops have the one that is
+/// nearer to its ceiling. Without those that reach nothing.
+std::vector<DevicePoint> scaled(std::vector<DevicePoint> points, double f32_tflops, double gb_per_s) {
+  for (DevicePoint& p : points) {
+    (p.tflops > p.gb_per_s ? p.gb_per_s : p.tflops) = 0;
+    p.tflops = rounded(f32_tflops * p.tflops), p.gb_per_s = rounded(gb_per_s * p.gb_per_s);
+  }
+  std::erase_if(points, [](const DevicePoint& p) { return p.tflops <= 0 && p.gb_per_s <= 0; });
   return points;
 }
 
@@ -128,8 +155,7 @@ PresetStep step_of(const ClusterMeasureOptions& o, int64_t length, bool bf16) {
   return {.preset = o.preset, .batch = 1, .length = length, .vocab = o.vocab, .bf16 = bf16};
 }
 
-/// Products of a map of sizes, then products and attention of steps of the preset, each alone, in the
-/// passes that it has.
+/// Products of a map of sizes, then the ops of steps of the preset, each alone, in the passes that it has.
 void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
   GemmBenchOptions products;
   products.read_gbs = device.bandwidth;
@@ -139,26 +165,31 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
   std::vector<DevicePoint> found;
   for (const GemmRow& row :
        bench_gemm(preset_recipe(step_of(o, o.lengths.front(), false), {}), products).rows)
-    found.push_back(PointSums::point_of(name_of(row.type), {row.product.rows, row.product.n, row.product.k},
-                                        false, "ingot bench cluster: a product alone", row.share.median));
+    found
+        .emplace_back(PointSums::point_of("linear", name_of(row.type),
+                                          {row.product.rows, row.product.n, row.product.k}, false,
+                                          "ingot bench cluster: a product alone"))
+        .tflops = row.share.median;
   OpsBenchOptions ops;
-  ops.only = {"linear", "attention"}, ops.trials = o.trials, ops.seconds = o.seconds;
+  ops.trials = o.trials, ops.seconds = o.seconds;
   ops.read_gbs = device.bandwidth;
   for (const int64_t length : o.lengths)
     for (const bool bf16 : {false, true}) {
       group.barrier();
       const OpsBenchReport report = bench_ops(preset_recipe(step_of(o, length, bf16), {}), ops);
+      const Ceilings machine{1e9 * report.peak_gflops, 1e9 * report.read_gbs};
       PointSums sums;
       for (const OpRow& row : report.rows)
-        sums.add(row.sizes, row.pass, row.flops, 1e9 * report.peak_gflops * row.seconds.median);
+        sums.add(row.op, row.what, row.pass, row.sizes, row.flops, row.bytes, row.seconds.median, machine);
       for (DevicePoint& p : sums.points(bf16 ? "bf16" : "f32", "ingot bench cluster: an op of a step alone"))
         found.push_back(std::move(p));
     }
   std::vector<double> shares;
-  for (const DevicePoint& p : found) shares.push_back(p.tflops);
+  for (const DevicePoint& p : found) shares.insert(shares.end(), {p.tflops, p.gb_per_s});
   shares = mean_of_ranks(group, std::move(shares));
-  for (size_t i = 0; i < found.size(); ++i) found[i].tflops = shares[i];
-  device.points = scaled(std::move(found), device.rates.f32);
+  for (size_t i = 0; i < found.size(); ++i)
+    found[i].tflops = shares[2 * i], found[i].gb_per_s = shares[2 * i + 1];
+  device.points = scaled(std::move(found), device.rates.f32, device.bandwidth);
 }
 
 /// No product is faster than the peak: where one was, that is the peak. And what stands for sizes far from
@@ -264,15 +295,23 @@ std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measur
   return curves;
 }
 
-std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops) {
+std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops, double gb_per_s) {
+  constexpr const char* kSource = "ingot bench cluster --run: in steps of the run";
   PointSums sums;
+  std::vector<DevicePoint> updates;
   for (const RankProfile& rank : profile.ranks) {
-    const double peak = 1e9 * spread_of(rank.peak_gflops).median;
+    const Ceilings machine{1e9 * spread_of(rank.peak_gflops).median, 1e9 * spread_of(rank.read_gbs).median};
+    updates.push_back(
+        update_point(rank.update, profile.times(rank)[static_cast<size_t>(TimeOf::optimizer)], machine));
+    updates.back().source = kSource;
     for (const StepSpan& step : rank.steps)
       for (const OpSpan& op : step.ops)
-        if (op.seconds() > 0) sums.add(op.sizes, op.pass, op.flops, peak * op.seconds());
+        if (op.what != TimeOf::exchanges)
+          sums.add(op.op, op.what, op.pass, op.sizes, op.flops, op.bytes, op.seconds(), machine);
   }
-  return scaled(sums.points(profile.precision, "ingot bench cluster --run: in steps of the run"), f32_tflops);
+  std::vector<DevicePoint> points = sums.points(profile.precision, kSource);
+  points.insert(points.end(), updates.begin(), updates.end());
+  return scaled(std::move(points), f32_tflops, gb_per_s);
 }
 
 std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,
@@ -281,16 +320,18 @@ std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,
   for (const DevicePoint& p : others) {
     const bool known = std::any_of(of_run.begin(), of_run.end(), [&](const DevicePoint& r) {
       const auto ratios = log_ratios(r.sizes, p.sizes);
+      const auto near = [](double ratio) { return std::fabs(ratio) <= std::numbers::ln2; };
       return r.op == p.op && r.type == p.type && r.pass == p.pass &&
-             std::all_of(ratios.begin(), ratios.end(),
-                         [](double ratio) { return std::fabs(ratio) <= std::numbers::ln2; });
+             std::all_of(ratios.begin(), ratios.end(), near) &&
+             (p.bytes == 0 || near(std::log(p.bytes / r.bytes)));
     });
     if (!known) kept.push_back(p);
   }
   return kept;
 }
 
-Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
+Cluster measure_cluster(World& world, const ClusterMeasureOptions& o,
+                        const std::vector<ProfileReport>& profiles) {
   std::vector<int> everyone(static_cast<size_t>(world.ranks()));
   std::iota(everyone.begin(), everyone.end(), 0);
   const std::unique_ptr<Communicator> group = world.group("measure cluster", everyone);
@@ -300,9 +341,15 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
   c.name = o.name.empty() ? fmt::format("{}, {}", machine.cpu, count_of(world.ranks(), "rank")) : o.name;
   c.devices = c.devices_per_node = world.ranks();
   c.device.memory = fmt::format("{}MB", machine.memory_bytes / world.ranks() / 1'000'000);
-  c.device.copies = false;  // products round while they pack
+  c.device.copies = false;             // products round while they pack
+  c.device.rate_beside_transfers = 0;  // the processors that compute send
   measure_rates(*group, o, c.device);
   if (o.kernels) measure_points(*group, o, c.device);
+  std::vector<DevicePoint> of_runs;
+  for (const ProfileReport& profile : profiles)
+    for (DevicePoint& p : points_of(profile, c.device.rates.f32, c.device.bandwidth))
+      of_runs.push_back(std::move(p));
+  c.device.points = preferred_points(std::move(of_runs), c.device.points);
   set_shares(c.device);
   c.device.source =
       fmt::format("ingot bench cluster: {} of {} each, {} kernels", count_of(world.ranks(), "rank"),
@@ -314,11 +361,6 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o) {
   if (world.rank() == 0 && o.disk.file_bytes > 0) c.storage.push_back(storage_spec(measure_storage(o.disk)));
   group->barrier();
   return cluster_from_text(broadcast_text(*group, print_config(c)), "measured");
-}
-
-void add_profile(Cluster& c, const ProfileReport& profile) {
-  c.device.points = preferred_points(points_of(profile, c.device.rates.f32), c.device.points);
-  set_shares(c.device);
 }
 
 std::string describe_measured(const Cluster& c) {

@@ -15,14 +15,14 @@ namespace ingot {
 
 struct ClusterMeasureOptions {
   std::string name;                            ///< of the cluster; empty: the processor's
-  std::string preset = "llama-small";          ///< whose products and attention are measured
+  std::string preset = "llama-small";          ///< whose ops are measured
   int64_t vocab = 8192;                        ///< of the preset
   std::vector<int64_t> sizes{128, 512, 2048};  ///< rows and columns of products
   std::vector<int64_t> depths{256, 1024};      ///< length of their sums
   std::vector<int64_t> lengths{256, 1024};     ///< tokens of a sequence, for attention
   std::vector<int64_t> messages;               ///< bytes, ascending
   StorageOptions disk;                         ///< a file of 0 bytes: the storage is not measured
-  bool kernels = true;                         ///< points of products and attention too
+  bool kernels = true;                         ///< points of ops too
   int trials = 5;
   double seconds = 0.01;       ///< of a trial of a kernel, at least
   double comm_seconds = 0.05;  ///< of a collective
@@ -40,19 +40,19 @@ LinkFit fit_shared_memory(const std::vector<CommMeasurement>& measured);
 std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measured,
                                       const std::string& source);
 
-/// What products and attention reach in the profile's steps, by their sizes: as shares of the peak that the
-/// profile measured around them, times `f32_tflops`. Products of all passes of a shape are one point.
-std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops);
+/// What ops reach in the profile's steps, by their sizes: as shares of the peak and the bandwidth that the
+/// profile measured around them, times `f32_tflops` and `gb_per_s`. Products of all passes of a shape are one
+/// point.
+std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops, double gb_per_s);
 /// Those of a run's steps, and of the others those that are further away in every one of its points than a
 /// factor of two: a step has caches and neighbours that a kernel alone has not.
 std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,
                                           const std::vector<DevicePoint>& others);
 
-/// Called by all ranks, which get the same. Uses the thread pool; not while kernels run. Throws Error where
-/// the ranks are on several hosts.
-Cluster measure_cluster(World& world, const ClusterMeasureOptions& options);
-/// Adds the points of a run's profile.
-void add_profile(Cluster& cluster, const ProfileReport& profile);
+/// With the points of runs' profiles. Called by all ranks, which get the same. Uses the thread pool; not while
+/// kernels run. Throws Error where the ranks are on several hosts.
+Cluster measure_cluster(World& world, const ClusterMeasureOptions& options,
+                        const std::vector<ProfileReport>& profiles = {});
 
 /// What was measured, in a few lines.
 std::string describe_measured(const Cluster& cluster);

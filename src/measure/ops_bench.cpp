@@ -51,7 +51,7 @@ class Repeater final : public TapeObserver {
     for (const GradSlot& g : run.call.d_in) gradients.push_back(g.tensor), how += g.accumulate ? '+' : '=';
     OpRow row;
     row.op = run.op.name, row.segment = run.segment.name;
-    row.pass = pass_of(run);
+    row.pass = pass_of(run), row.what = time_of(run.op);
     row.shapes = shapes_of(run.call.in) + (run.call.d_out.empty() ? "" : "; " + shapes_of(run.call.d_out));
     std::string attributes = run.op.print(run.call.attr_data);
     attributes.resize(std::min(

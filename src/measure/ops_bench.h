@@ -21,6 +21,7 @@ struct OpsBenchOptions {
 struct OpRow {
   std::string op, segment;  ///< segment: of the first of them
   OpPass pass = OpPass::forward;
+  TimeOf what = TimeOf::kernels;
   std::string shapes;  ///< of the inputs: "1024x768 f32, 2304x768 f32"
   OpSizes sizes;
   int64_t calls = 0;  ///< in the step

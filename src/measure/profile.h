@@ -11,6 +11,7 @@
 #include "base/spread.h"
 #include "device/device.h"
 #include "measure/op_sizes.h"
+#include "optim/update_cost.h"
 #include "tape/observer.h"
 #include "train/trainer.h"
 
@@ -74,6 +75,7 @@ std::string text_of_device(DeviceKind device, const std::vector<DeviceCount>& co
 
 struct RankProfile {
   int rank = 0, threads = 1;
+  UpdateCost update;
   std::vector<StepSpan> steps;
   /// Measured by all ranks at once, before and after the steps.
   std::vector<double> peak_gflops, read_gbs;

@@ -101,10 +101,8 @@ void measure_limits(Communicator& group, RankProfile& rank) {
   }
   // All at once and long enough for turns: ranks may share cores.
   for (int i = 0; i < kPeaks; ++i) {
-    group.barrier();
-    rank.peak_gflops.push_back(shared_fma_gflops(kShared));
-    group.barrier();
-    rank.read_gbs.push_back(shared_read_gbs(kShared));
+    rank.peak_gflops.push_back(shared_fma_gflops(kShared, 0, agree_on_begin(group)));
+    rank.read_gbs.push_back(shared_read_gbs(kShared, 0, agree_on_begin(group)));
   }
   group.barrier();
 }
@@ -238,6 +236,7 @@ ProfileReport profile_run(FileSystem& fs, const ProfiledSteps& steps, const Prof
     report.isa = isa_name(active_isa());
     report.parameters = count_parameters(trainer.model().decoder()).total;
     report.batch = phase.batch, report.length = phase.sequence;
+    mine.update = update_cost(trainer.engine().optimizer());
     measure_limits(*group, mine);
     StepRecorder recorder(monotonic_seconds(), o.warm_up);
     trainer.observe(&recorder);

@@ -121,6 +121,7 @@ std::string write_profile(const RankProfile& p) {
   }
   return Json{{"rank", p.rank},
               {"threads", p.threads},
+              {"update", {p.update.elements, p.update.flops, p.update.bytes, p.update.bf16}},
               {"peak", p.peak_gflops},
               {"read", p.read_gbs},
               {"steps", std::move(steps)}}
@@ -131,6 +132,7 @@ RankProfile read_profile(const std::string& text) {
   const Json all = Json::parse(text);
   RankProfile p;
   p.rank = all["rank"], p.threads = all["threads"];
+  p.update = {all["update"][0], all["update"][1], all["update"][2], all["update"][3]};
   p.peak_gflops = all["peak"].get<std::vector<double>>(), p.read_gbs = all["read"].get<std::vector<double>>();
   for (const Json& step : all["steps"]) {
     StepSpan s;

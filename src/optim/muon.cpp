@@ -201,6 +201,23 @@ int64_t Muon::planned_scratch_bytes(std::span<const MuonTensor> tensors) const {
          std::max<int64_t>(0, std::min<int64_t>(num_threads(), pooled) - 1) * largest_pooled;
 }
 
+double Muon::flops(const ParamView& p) const {
+  const MuonTensor tensor{.param = &p};
+  const NewtonSchulzConfig& c = config_.newton_schulz;
+  const auto of = [&](int64_t rows, int64_t cols) {
+    return newton_schulz_flops(rows, cols, c.steps, true, c.precision);
+  };
+  double flops = 0;
+  for (const Block& b : blocks_of({&tensor, 1})) {
+    const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
+    const bool rows_cut = p.sharding.dim == 0;
+    if (p.sharding.blocks.empty())
+      flops += of((rows_cut ? slices : 1) * b.rows, (rows_cut ? 1 : slices) * b.cols);
+    for (const int64_t rows : p.sharding.blocks) flops += of(rows, b.cols);
+  }
+  return flops;
+}
+
 /// Updates the momentum of this rank's part and writes N of it.
 void Muon::form_input(const MuonTensor& tensor, const Block& block, Slot& slot,
                       const Factors& factors) const {

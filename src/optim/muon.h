@@ -131,6 +131,8 @@ class Muon {
   /// What steps of these tensors make it at most, with the present number of threads; of matrices that follow
   /// each other in the same memory the largest counts (of very different shapes they take a little more).
   int64_t planned_scratch_bytes(std::span<const MuonTensor> tensors) const;
+  /// Of the products of a step. Each rank that has a slice or a part of a matrix orthogonalises the whole.
+  double flops(const ParamView& param) const;
 
  private:
   struct Slot;

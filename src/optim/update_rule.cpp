@@ -96,17 +96,7 @@ class MuonRule final : public UpdateRule {
     for (const ParamView* p : params) tensors.push_back({.param = p});
     return muon_.planned_scratch_bytes(tensors);
   }
-  double flops(const ParamView& p) const override {
-    double flops = 0;
-    const std::vector<int64_t> whole{p.matrix_rows()};
-    for (const int64_t rows : p.row_splits.empty() ? whole : p.row_splits)
-      flops += static_cast<double>(p.matrices) * newton_schulz_flops(rows, p.matrix_cols(),
-                                                                     muon_.config().newton_schulz.steps, true,
-                                                                     muon_.config().newton_schulz.precision);
-    const double share =
-        static_cast<double>(p.numel()) / static_cast<double>(std::max<int64_t>(1, p.shape.numel()));
-    return flops * share;
-  }
+  double flops(const ParamView& p) const override { return muon_.flops(p); }
   double rate_factor() const override { return muon_.config().lr_multiplier; }
   /// Its update has a fixed spectral norm, unless match_rms lets that grow with sqrt(m).
   double width_factor(double m) const override {

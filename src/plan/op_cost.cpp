@@ -10,17 +10,6 @@
 namespace ingot {
 namespace {
 
-/// Shares at distances: the nearest count most (weights fall with the square). Exact at a point.
-struct Blend {
-  double sum = 0, weights = 0, nearest = 1e300;
-  Quality quality = Quality::described;  ///< of the nearest
-  void add(double distance, double share, Quality q) {
-    if (distance < nearest) nearest = distance, quality = q;
-    const double weight = 1 / (distance * distance + 1e-9);
-    sum += weight * share, weights += weight;
-  }
-};
-
 /// A product further away than that in every dimension is not known by the points: small ones leave most of
 /// a device idle. Three powers of e.
 constexpr double kFar = 3;
@@ -49,15 +38,45 @@ OpCostModel::Reached OpCostModel::reached(const PassStep& s) const {
     (p.type == type ? same : other).add(std::sqrt(square), p.tflops * 1e12 / peak_of(p.type), p.quality);
   }
   const Blend& b = attends && same.weights == 0 ? other : same;
-  if (b.weights > 0 && (attends || b.nearest < kFar)) return {b.sum / b.weights * peak_of(type), b.quality};
+  if (b.weights > 0 && (attends || b.nearest < kFar)) return {b.mean() * peak_of(type), b.quality};
   return {(attends ? device_.attention_share : device_.product_share) * peak_of(type), Quality::described};
 }
 
+template <class Matches>
+OpCostModel::Rates OpCostModel::rates_at(double bytes, const Matches& matches) const {
+  Rates rates;
+  for (const DevicePoint& p : device_.points)
+    if (p.bytes > 0 && matches(p))
+      (p.tflops > 0 ? rates.flops : rates.bytes)
+          .add(std::log(bytes / p.bytes), 1e12 * p.tflops + 1e9 * p.gb_per_s, p.quality);
+  return rates;
+}
+
 OpTime OpCostModel::time_of(const PassStep& s) const {
-  const bool shaped = s.what == TimeOf::products || s.what == TimeOf::attention;
-  const Reached r = shaped ? reached(s) : Reached{1, device_.quality};
-  const double compute = shaped ? s.flops / r.flops : 0;
-  return {std::max(compute, memory_seconds(s.bytes)) + 1e-6 * device_.launch_us, r.quality};
+  OpTime t{memory_seconds(s.bytes), device_.quality};
+  if (s.what == TimeOf::products || s.what == TimeOf::attention) {
+    const Reached r = reached(s);
+    t = {std::max(s.flops / r.flops, t.seconds), r.quality};
+  } else if (s.bytes > 0) {
+    const char* const pass = s.direction == Direction::forward ? "forward" : "backward";
+    const Rates r = rates_at(s.bytes, [&](const DevicePoint& p) { return p.op == s.op && p.pass == pass; });
+    if (r.flops.weights > 0 && r.flops.nearest <= r.bytes.nearest)
+      t = {s.flops / r.flops.mean(), r.flops.quality};
+    else if (r.bytes.weights > 0)
+      t = {s.bytes / r.bytes.mean(), r.bytes.quality};
+  }
+  t.seconds += 1e-6 * device_.launch_us;
+  return t;
+}
+
+OpTime OpCostModel::time_of(const UpdateCost& u) const {
+  const char* const type = u.bf16 || device_.rates.f32 == 0 ? "bf16" : "f32";
+  const Rates r = rates_at(u.bytes, [&](const DevicePoint& p) {
+    return p.op == kUpdatePoint && (p.tflops == 0 || p.type == type);
+  });
+  const double moved = r.bytes.weights > 0 ? u.bytes / r.bytes.mean() : memory_seconds(u.bytes);
+  const double flops = r.flops.weights > 0 ? r.flops.mean() : device_.product_share * peak_of(type);
+  return {moved + u.flops / flops, u.flops > 0 ? r.flops.quality : r.bytes.quality};
 }
 
 }  // namespace ingot

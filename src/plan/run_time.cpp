@@ -160,16 +160,13 @@ class Timer {
       if (level == ShardLevel::optimizer)
         end.exchange += fabric_.collective(CommKind::all_gather, shape, bytes / 2).seconds;
     }
-    // Reads weights and gradients, writes weights, reads and writes state; the norm reads gradients once
-    // more.
-    const Optimizer& optimizer = engine.optimizer();
-    double updated = 0;
-    for (const ParamView& p : optimizer.params()) updated += static_cast<double>(p.numel());
-    const double bytes = 16 * updated + 2 * static_cast<double>(optimizer.state_bytes());
-    end.update = costs_.memory_seconds(bytes) +
-                 optimizer.update_flops() / (cluster_.device.product_share * costs_.peak());
+    const OpTime update = costs_.time_of(update_cost(engine.optimizer()));
+    end.update = update.seconds;
+    for (const UpdateGather& g : update_gathers(engine.optimizer()))
+      end.exchange +=
+          collective(CommKind::all_gather, shape_of_group(*g.ranks, rank.groups().grid(), cluster_), g.bytes);
     end.channel = channel("data");
-    count(end.update, cluster_.device.quality);
+    count(update.seconds, update.quality);
     return end;
   }
 

@@ -2,6 +2,7 @@
 #include "plan/step_simulator.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -151,7 +152,8 @@ class StepSimulator {
 
   /// What a kernel of so many seconds loses that begins at `begin`, beside a transfer until `busy`.
   double lost_beside(double seconds, double begin, double busy) const {
-    return (1 - in_.beside) * std::clamp(busy - begin, 0.0, seconds / in_.beside);
+    const double most = in_.beside > 0 ? seconds / in_.beside : std::numeric_limits<double>::infinity();
+    return (1 - in_.beside) * std::clamp(busy - begin, 0.0, most);
   }
 
   /// One pass, or two that take turns: a pass runs until it waits for a transfer, then the one that can

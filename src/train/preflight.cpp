@@ -17,6 +17,7 @@
 #include "data/mixture.h"
 #include "device/machine/peak.h"
 #include "eval/engine_model.h"
+#include "optim/update_cost.h"
 #include "train/memory_policy.h"
 #include "train/phase_sampler.h"
 #include "train/rank_check.h"
@@ -24,13 +25,6 @@
 
 namespace ingot {
 namespace {
-
-/// Elements of the parameters that this rank updates.
-int64_t updated_elements(const Optimizer& optimizer) {
-  int64_t n = 0;
-  for (const ParamView& p : optimizer.params()) n += p.numel();
-  return n;
-}
 
 /// A forward pass numbers its tokens with 32 bits, and a plan takes a few bytes for each.
 void require_countable(const PhaseConfig& phase, int64_t micro_batch) {
@@ -50,17 +44,14 @@ int64_t planned_tokens(const Recipe& recipe, const PhaseConfig& phase) {
 /// `recipe`: the engine's, or a variant of it with other micro-batches.
 PhasePlan plan_phase(const Recipe& recipe, const TrainEngine& engine, const PhaseConfig& phase,
                      const SlotPolicy* policy, double gflops, double read_gbs) {
-  const Optimizer& optimizer = engine.optimizer();
   const StepRanks ranks = engine.step_ranks();
   PhasePlan p;
   p.name = phase.name;
   p.tokens = planned_tokens(recipe, phase);
   if (const PhaseKind& kind = kind_of(phase); kind.source_cost)
     p.source = kind.source_cost(engine.model(), phase);
-  p.optimizer_flops = optimizer.update_flops();
-  // An update reads weights and gradients, writes weights, and reads and writes its state.
-  const double optimizer_bytes = 12.0 * static_cast<double>(updated_elements(optimizer)) +
-                                 2.0 * static_cast<double>(optimizer.state_bytes());
+  const UpdateCost update = update_cost(engine.optimizer());
+  p.optimizer_flops = update.flops;
   const auto ranks_of_data = static_cast<double>(recipe.data_ranks());
   const std::vector<int64_t> steps = phase.planned_steps();
   for (int64_t level = 0; level < phase.levels(); ++level) {
@@ -80,7 +71,7 @@ PhasePlan plan_phase(const Recipe& recipe, const TrainEngine& engine, const Phas
     if (gflops > 0 && read_gbs > 0)
       l.roofline_seconds =
           (l.step_flops + p.source.flops / ranks_of_data + p.optimizer_flops) / (gflops * 1e9) +
-          optimizer_bytes / (read_gbs * 1e9);
+          update.bytes / (read_gbs * 1e9);
     p.levels.push_back(std::move(l));
   }
   return p;
@@ -273,7 +264,7 @@ int64_t saved_weight_bytes(const TrainEngine& engine) {
 
 Preflight plan_engine(const TrainEngine& engine, double gflops, double read_gbs) {
   const Recipe& recipe = engine.recipe();
-  const int64_t updated = updated_elements(engine.optimizer());
+  const int64_t updated = update_cost(engine.optimizer()).elements;
   Preflight f;
   f.peak_gflops = gflops;
   f.read_gbs = read_gbs;

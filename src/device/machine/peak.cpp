@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -69,24 +71,36 @@ double dot_peak_gflops(int threads) {
   return sustained_gflops(dot_loop(), threads);
 }
 
-double shared_fma_gflops(double seconds, int threads) {
+namespace {
+
+/// Waits until `begin`, and returns it; now where that is past, or on another host's clock.
+double wait_until(double begin) {
+  const double now = monotonic_seconds();
+  if (begin < now || begin > now + 1) return now;
+  while (monotonic_seconds() < begin) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return begin;
+}
+
+}  // namespace
+
+double shared_fma_gflops(double seconds, int threads, double begin) {
   if (threads <= 0) threads = num_threads();
   const FlopLoop loop = fma_loop();
   std::atomic<int64_t> flops{0};
-  const double end = monotonic_seconds() + seconds, begin = end - seconds;
+  const double end = wait_until(begin) + seconds;
   round_times(threads, 1, [&](int, int) {
     constexpr int64_t kSteps = 20'000;
     float sink[4] = {0.5f, 0.25f, 0.0f, 0.0f};
     while (monotonic_seconds() < end) flops += loop(kSteps, sink) * kSteps;
   });
-  return static_cast<double>(flops) / (monotonic_seconds() - begin) * 1e-9;
+  return static_cast<double>(flops) / seconds * 1e-9;
 }
 
-double shared_read_gbs(double seconds, int threads) {
+double shared_read_gbs(double seconds, int threads, double begin) {
   if (threads <= 0) threads = num_threads();
   constexpr int64_t kBytes = int64_t{48} << 20;
   MemoryBench bench(threads, kBytes);
-  const double end = monotonic_seconds() + seconds;
+  const double end = wait_until(begin) + seconds;
   double bytes = 0, time = 0;
   while (monotonic_seconds() < end) {
     const double begin = monotonic_seconds();

@@ -17,9 +17,11 @@ struct MachinePeak {
 MachinePeak machine_peak(int threads = 0);
 
 /// Mean rates over `seconds` each, without a best of several: ranks that call one of them together and share
-/// cores share its rate too, so that the sum over ranks is what the machine can do.
-double shared_fma_gflops(double seconds, int threads = 0);
-double shared_read_gbs(double seconds, int threads = 0);
+/// cores share its rate too, so that the sum over ranks is what the machine can do. `begin`: when they begin
+/// (base/clock.h; agree_on_begin() of comm/agree.h), since a rank that began late would be alone at its end;
+/// 0: now.
+double shared_fma_gflops(double seconds, int threads = 0, double begin = 0);
+double shared_read_gbs(double seconds, int threads = 0, double begin = 0);
 
 /// The first two as benchmarks use them, beside what they time: sustained, the median of 5 runs of about 3
 /// ms, which see the same interrupts and clock as the work; 2 % less on a quiet machine. About 0.02 s each.
