@@ -1,4 +1,4 @@
-// `ingot bench` and its part `ingot bench comm`: speed of the collectives between ranks.
+// `ingot bench` and its part `ingot bench comm`: speed of the collectives and messages between ranks.
 #include "apps/bench.h"
 
 #include <CLI/CLI.hpp>
@@ -89,8 +89,8 @@ void add_bench_command(CLI::App& app, int& code) {
   add_bench_device(*bench, code);
   add_bench_cluster(*bench, code);
   auto o = std::make_shared<CommArguments>();
-  CLI::App* c =
-      bench->add_subcommand("comm", "time and bandwidth of the collectives, by size and number of ranks");
+  CLI::App* c = bench->add_subcommand(
+      "comm", "time and bandwidth of the collectives, by size and number of ranks, and of messages by pair");
   c->footer(
       "Examples:\n"
       "  ingot bench comm --seconds=0.01                       # ranks that are threads of this process\n"

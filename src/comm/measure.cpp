@@ -109,7 +109,7 @@ void measure_group(Communicator& c, const CommMeasureOptions& options, std::vect
 }
 
 /// Every rank exchanges with every other.
-std::vector<RankSpeed> measure_pairs(Communicator& c, double seconds) {
+std::vector<RankSpeed> measure_speeds(Communicator& c, double seconds) {
   const int n = c.size();
   std::vector<float> out(kPairBytes / 4), in(out.size());
   const Tensor to = Tensor::of(out.data(), {static_cast<int64_t>(out.size())}),
@@ -175,7 +175,8 @@ CommReport measure_comm(World& world, const CommMeasureOptions& options) {
   report.measurements.resize(count);
   const auto bytes = static_cast<int64_t>(count * sizeof(CommMeasurement));
   all->broadcast(Tensor::of(reinterpret_cast<uint8_t*>(report.measurements.data()), {bytes}), 0).wait();
-  if (world.ranks() > 1) report.speeds = measure_pairs(*all, options.seconds);
+  if (options.messages) report.pairs = measure_messages(*all, options.bytes, options.seconds);
+  if (world.ranks() > 1) report.speeds = measure_speeds(*all, options.seconds);
   return report;
 }
 

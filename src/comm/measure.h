@@ -1,10 +1,12 @@
 // Measures a world's communication: time and bandwidth of every collective by size, the size from which
-// larger transfers are no faster per byte, and which ranks are slow. measure/comm_report.h prints them.
+// larger transfers are no faster per byte, messages between pairs of ranks, and which ranks are slow.
+// measure/comm_report.h prints them.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "comm/measure_messages.h"
 #include "comm/world.h"
 
 namespace ingot {
@@ -28,7 +30,8 @@ struct RankSpeed {
 
 struct CommReport {
   std::vector<CommMeasurement> measurements;
-  std::vector<RankSpeed> speeds;  ///< slowest first; of the largest rank count
+  std::vector<PairMessages> pairs;  ///< of the whole world
+  std::vector<RankSpeed> speeds;    ///< slowest first; of the whole world
 };
 
 /// The partner of a rank in a round-robin of pairs, which has ranks - 1 (even) or ranks (odd) rounds; -1:
@@ -41,6 +44,7 @@ struct CommMeasureOptions {
   std::vector<int> ranks;      ///< sizes of groups to measure, each at most the world's; ascending
   std::vector<int64_t> bytes;  ///< ascending; rounded down to whole elements of every rank
   double seconds = 0.05;       ///< for each measurement, about
+  bool messages = true;        ///< pairs too
 };
 
 /// Called by all ranks with the same options; every rank gets the same report.

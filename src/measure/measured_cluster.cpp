@@ -211,7 +211,7 @@ void set_shares(DeviceSpec& device) {
 
 void measure_links(World& world, const ClusterMeasureOptions& o, Cluster& c) {
   CommMeasureOptions options;
-  options.bytes = o.messages, options.seconds = o.comm_seconds;
+  options.bytes = o.messages, options.seconds = o.comm_seconds, options.messages = false;
   for (int n = 2; n < world.ranks(); n *= 2) options.ranks.push_back(n);
   options.ranks.push_back(world.ranks());
   const CommReport report = measure_comm(world, options);
@@ -253,23 +253,12 @@ bool has_formula(const CommMeasurement& m) {
 }  // namespace
 
 LinkFit fit_shared_memory(const std::vector<CommMeasurement>& measured) {
-  // Of each: a x latency + b x seconds a byte = 1, so that large and small messages count alike.
-  double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
-  for (const CommMeasurement& m : measured) {
-    if (!has_formula(m)) continue;
-    const double a = (m.ranks - 1) / m.seconds, b = a * traffic(m);
-    aa += a * a, ab += a * b, bb += b * b, a1 += a, b1 += b;
-  }
-  INGOT_CHECK(bb > 0, "no collective of several ranks among {} measurements", measured.size());
-  const double determinant = aa * bb - ab * ab;
-  double latency = determinant > 1e-9 * aa * bb ? (a1 * bb - b1 * ab) / determinant : 0;
-  double per_byte = determinant > 1e-9 * aa * bb ? (aa * b1 - ab * a1) / determinant : 0;
-  if (latency <= 0 || per_byte <= 0) latency = 0, per_byte = b1 / bb;
-  std::vector<double> off;
+  std::vector<TimePoint> points;
   for (const CommMeasurement& m : measured)
-    if (has_formula(m))
-      off.push_back(std::fabs((m.ranks - 1) * (latency + per_byte * traffic(m)) / m.seconds - 1));
-  return {1e-9 / per_byte, 1e6 * latency, spread_of(off).median};
+    if (has_formula(m)) points.push_back({m.ranks - 1.0, (m.ranks - 1) * traffic(m), m.seconds});
+  INGOT_CHECK(!points.empty(), "no collective of several ranks among {} measurements", measured.size());
+  const TimeFit fit = fit_times(points);
+  return {1e-9 / fit.seconds_per_byte, 1e6 * fit.latency_seconds, fit.residual};
 }
 
 std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measured,

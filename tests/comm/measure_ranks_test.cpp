@@ -84,9 +84,23 @@ TEST(BenchComm, PrintsTablesAndWritesJsonAndPlots) {
   EXPECT_EQ(json["collectives"].size(), 2u * (5 * 2 + 1));
   EXPECT_EQ(json["buckets"].size(), 2u);
   EXPECT_EQ(json["speeds"].size(), 3u);
+  EXPECT_EQ(json["messages"].size(), 3u * 2 * (1 + 2)) << "ordered pairs; empty, 4 KiB, 16 KiB";
+  ASSERT_EQ(json["pairs"].size(), 3u * 2);
+  for (const auto& p : json["pairs"]) {
+    EXPECT_NE(p["from"], p["to"]);
+    for (const char* field : {"latency_seconds", "bytes_per_second", "beta_bytes_per_second"})
+      EXPECT_GT(p[field], 0) << field;
+    EXPECT_LE(p["residual"], p["largest_residual"]);
+    EXPECT_LT(p["from_bytes"], p["to_bytes"]);
+  }
+  for (const char* text :
+       {"messages from one rank to another, median and spread of 6 pairs", "latency of an empty message, us",
+        "bandwidth of a message of 16", "time = alpha + bytes / beta", "beta, GB/s"})
+    EXPECT_NE(r.output.find(text), std::string::npos) << text << "\n" << r.output;
   const std::string page = real_file_system().read(folder / "comm.html");
   for (const char* text : {"Bus bandwidth among 2 ranks", "Time among 3 ranks",
-                           "&quot;log2&quot;:&quot;bytes&quot;", "A barrier takes", "rank 2", "</html>"})
+                           "&quot;log2&quot;:&quot;bytes&quot;", "A barrier takes", "rank 2",
+                           "Time of a message from rank 0 to 1", "latency of an empty message", "</html>"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
   for (const char* not_finite : {"inf,", "nan", "-inf"})
     EXPECT_EQ(page.find(not_finite), std::string::npos) << not_finite;

@@ -27,6 +27,8 @@ TEST(MpiLaunch, BenchCommMeasuresProcesses) {
   EXPECT_EQ(json["backend"].get<std::string>().find("3 processes, mpirun"), 0u);
   EXPECT_EQ(json["collectives"].size(), 2u * (5 * 5 + 1));
   EXPECT_EQ(json["speeds"].size(), 3u);
+  EXPECT_EQ(json["messages"].size(), 3u * 2 * (1 + 5));
+  EXPECT_EQ(json["pairs"].size(), 3u * 2);
 }
 
 TEST(MpiLaunch, BenchClusterWritesTheLinksBetweenProcesses) {
