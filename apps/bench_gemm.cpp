@@ -36,6 +36,19 @@ Recipe recipe_of(GemmArguments& o, std::vector<std::string> fields) {
   return load_run(real_file_system(), o.of, fields);
 }
 
+/// The rows of a file that is there; Error where they are of another machine.
+ProductTable table_in(const std::string& path) {
+  std::error_code broken;
+  if (!std::filesystem::exists(path, broken)) return empty_product_table();
+  try {
+    ProductTable table = parse_product_table(real_file_system().read(path), path);
+    require_this_machine(table, path);
+    return table;
+  } catch (const Error& e) {
+    throw Error(e.what(), "name another file: --table adds to the rows of one that is there");
+  }
+}
+
 void measure(GemmArguments& o, const std::vector<std::string>& fields) {
   o.bench.parts.clear();
   for (const GemmPart part : {GemmPart::model, GemmPart::advice, GemmPart::experts, GemmPart::map})
@@ -48,8 +61,10 @@ void measure(GemmArguments& o, const std::vector<std::string>& fields) {
       o.bench.types.push_back(type);
   o.bench.largest = parse_memory(o.largest, "--largest");
   if (!o.table.empty()) {
+    ProductTable before = table_in(o.table);
     const ProductTrials trials = try_products(recipe_of(o, fields), o.bench);
-    write_file_atomically(real_file_system(), o.table, write_product_table(table_of(trials)));
+    write_file_atomically(real_file_system(), o.table,
+                          write_product_table(table_of(trials, std::move(before))));
     o.json.print(to_text(trials), to_json(trials));
     return;
   }
@@ -121,7 +136,8 @@ void add_bench_gemm(CLI::App& bench, int& code) {
   c->add_option(
        "--table", o->table,
        "instead, find the fastest way to make each product of the model's steps, and write those that "
-       "are not the rule's to this file, which INGOT_PRODUCT_TABLE=FILE makes the program follow")
+       "are not the rule's to this file, which INGOT_PRODUCT_TABLE=FILE makes the program follow; other "
+       "products of a file that is there keep their rows")
       ->excludes(parts)
       ->excludes(html);
   c->allow_extras();

@@ -275,7 +275,8 @@ GemmBenchReport bench_gemm(const Recipe& recipe, const GemmBenchOptions& o) {
   measure_decode(r.decode, o);
   peaks.push_back(fma_peak_gflops()), reads.push_back(read_rate());
   r.peak_gflops = spread_of(peaks).median, r.read_gbs = spread_of(reads).median;
-  r.rules = sizing_rules(recipe.model, recipe.phases[0].micro() * recipe.phases[0].sequence);
+  const PhaseConfig& phase = recipe.phases[0];
+  r.rules = sizing_rules(recipe.model, phase.micro(), phase.sequence, recipe.parallel.tensor);
   return r;
 }
 

@@ -57,9 +57,9 @@ struct GemmBenchOptions {
   std::vector<GemmPart> parts{GemmPart::model, GemmPart::advice, GemmPart::experts, GemmPart::map};
   bool decode = true;
   std::vector<DType> types{DType::f32, DType::bf16};
-  std::vector<int64_t> band{32, 64, 128, 256};            ///< rows per expert
-  std::vector<int64_t> sizes{128, 256, 512, 1024, 2048};  ///< of the map, m and n
-  std::vector<int64_t> depths{256, 1024};                 ///< of the map, k
+  std::vector<int64_t> band{32, 64, 128, 256, 512, 1024, 2048};  ///< rows per expert
+  std::vector<int64_t> sizes{128, 256, 512, 1024, 2048};         ///< of the map, m and n
+  std::vector<int64_t> depths{256, 1024};                        ///< of the map, k
   std::vector<int64_t> decode_rows{1, 8};
   int64_t largest = int64_t{1} << 30;  ///< bytes of operands and result, and of a weight's copies
   int trials = 5;
@@ -79,8 +79,11 @@ struct GemmBenchReport {
 
 /// The neighbouring multiples of 64 (of 16 below 256), at most an eighth away.
 std::vector<int64_t> sizes_near(int64_t size);
-/// Sizes of a model that break the rule of [ZAYA1-AMD] §V-A (multiples of powers of two up to 64).
-std::vector<std::string> sizing_rules(const ModelConfig& model, int64_t rows);
+/// Sizes of a model that break the rules of [ZAYA1-AMD] §V-A, for `batch` sequences of `length` tokens on
+/// `tensor` ranks that share each product: rows, widths, widths of a rank and the vocabulary are multiples of
+/// powers of two up to 64; sequences times heads are a multiple of the ranks.
+std::vector<std::string> sizing_rules(const ModelConfig& model, int64_t batch, int64_t length,
+                                      int64_t tensor = 1);
 
 /// Share of P of the three products together: FLOPs / time / P. Takes rows of one product and type.
 double combined_share(const std::vector<const GemmRow*>& rows);

@@ -160,7 +160,7 @@ std::string lines(const char* title, const std::vector<std::string>& all) {
 
 std::string advice_text(const GemmBenchReport& r) {
   return lines("sizing, measured:", sizing_advice(r)) +
-         lines("sizing, by the rule of [ZAYA1-AMD] §V-A, multiples of powers of two up to 64:", r.rules) +
+         lines("sizing, by the rules of [ZAYA1-AMD] §V-A, multiples of powers of two up to 64:", r.rules) +
          lines("left out, larger than --largest:", r.left_out);
 }
 
@@ -170,18 +170,27 @@ double combined_share(const std::vector<const GemmRow*>& rows) {
   return combined(rows, &Spread::median);
 }
 
-std::vector<std::string> sizing_rules(const ModelConfig& m, int64_t rows) {
+std::vector<std::string> sizing_rules(const ModelConfig& m, int64_t batch, int64_t length, int64_t tensor) {
   std::vector<std::string> found;
-  const auto check = [&](const char* what, int64_t size, int64_t unit) {
-    if (size > 0 && size % unit != 0)
-      found.push_back(fmt::format("{} = {} is not a multiple of {}: the nearest are {} and {}", what, size,
-                                  unit, size / unit * unit, (size / unit + 1) * unit));
+  const auto check = [&](const char* what, int64_t size, int64_t unit, int64_t ranks = 1) {
+    const int64_t all = unit * ranks;
+    if (size > 0 && size % all != 0)
+      found.push_back(fmt::format("{} = {} is not a multiple of {}{}: the nearest are {} and {}", what, size,
+                                  unit, ranks > 1 ? fmt::format(" on each of {} tensor ranks", ranks) : "",
+                                  size / all * all, (size / all + 1) * all));
   };
-  check("rows of a forward pass", rows, 64);
+  const auto check_heads = [&](const char* what, int64_t heads) {
+    if (batch * heads % tensor != 0)
+      found.push_back(fmt::format("sequences x {} = {} x {} do not divide among {} tensor ranks", what, batch,
+                                  heads, tensor));
+  };
+  check("rows of a forward pass", batch * length, 64);
   check("model.vocab", m.vocab, 64);
-  check("model.width", m.width, 64);
+  check("model.width", m.width, 64, tensor);
   check("model.head_width", m.key_width(), m.key_width() < 64 ? 16 : 64);
-  if (m.moe.experts == 0 || m.moe.first_dense > 0) check("model.hidden", m.mlp_hidden(), 64);
+  check_heads("model.heads", m.heads);
+  check_heads("model.kv_heads", m.kv_heads);
+  if (m.moe.experts == 0 || m.moe.first_dense > 0) check("model.hidden", m.mlp_hidden(), 64, tensor);
   if (m.moe.experts > 0) check("model.moe.hidden", m.moe.hidden, 64);
   return found;
 }

@@ -204,8 +204,8 @@ std::string to_json(const OpsBenchReport& r) {
            {"flops", row.flops},
            {"bytes", row.bytes},
            {"seconds", row.seconds},
-           {"light_seconds", r.roofline_seconds(row)},
-           {"share_of_light", row.share}};
+           {"roofline_seconds", r.roofline_seconds(row)},
+           {"share_of_roofline", row.share}};
     if (row.reference_seconds > 0) j["reference_seconds"] = row.reference_seconds;
     rows.push_back(std::move(j));
   }

@@ -148,10 +148,13 @@ ProductTrials try_products(const Recipe& recipe, const GemmBenchOptions& o) {
   return r;
 }
 
-ProductTable table_of(const ProductTrials& r) {
+ProductTable table_of(const ProductTrials& r, ProductTable before) {
   ProductTable table = empty_product_table();
-  for (const ProductTrial& t : r.trials)
+  table.rows = std::move(before.rows);
+  for (const ProductTrial& t : r.trials) {
+    std::erase_if(table.rows, [&](const ProductTableRow& row) { return row.product == t.product; });
     if (t.is_faster()) table.rows.push_back({t.product, t.way});
+  }
   return table;
 }
 

@@ -35,8 +35,8 @@ std::vector<ProductTrial> products_to_try(const Recipe& recipe, const GemmBenchO
 /// Uses the thread pool, and installs choices while it measures; not to be called while other products run.
 ProductTrials try_products(const Recipe& recipe, const GemmBenchOptions& options);
 
-/// Of this machine, with the ways that are faster.
-ProductTable table_of(const ProductTrials& trials);
+/// Of this machine: the ways that are faster, and the rows of `before` whose products were not tried.
+ProductTable table_of(const ProductTrials& trials, ProductTable before = empty_product_table());
 std::string to_text(const ProductTrials& trials);
 /// docs/measuring.md lists the fields.
 std::string to_json(const ProductTrials& trials);

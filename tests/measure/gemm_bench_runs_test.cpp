@@ -81,13 +81,27 @@ TEST(GemmBench, NearbySizesAreRound) {
 TEST(GemmBench, RulesNameSizesThatAreNotRound) {
   ModelConfig m = model_preset("gpt2");
   m.vocab = 50257, m.hidden = 3000;
-  const std::vector<std::string> rules = sizing_rules(m, 1000);
+  const std::vector<std::string> rules = sizing_rules(m, 4, 250);
   ASSERT_EQ(rules.size(), 3u);
   EXPECT_NE(rules[0].find("960 and 1024"), std::string::npos) << rules[0];
   EXPECT_NE(rules[1].find("50304"), std::string::npos) << rules[1];
   EXPECT_NE(rules[2].find("model.hidden = 3000"), std::string::npos) << rules[2];
   m.vocab = 50304, m.hidden = 3072;
-  EXPECT_TRUE(sizing_rules(m, 1024).empty());
+  EXPECT_TRUE(sizing_rules(m, 4, 256).empty());
+}
+
+TEST(GemmBench, RulesCountTheRanksThatShareAProduct) {
+  ModelConfig m = model_preset("llama-small");
+  m.vocab = 512, m.width = 768, m.hidden = 2048, m.head_width = 64, m.heads = 12, m.kv_heads = 3;
+  EXPECT_TRUE(sizing_rules(m, 4, 256, 1).empty());
+  EXPECT_TRUE(sizing_rules(m, 4, 256, 4).empty()) << "4 x 3 kv_heads divide among 4 ranks";
+  const std::vector<std::string> rules = sizing_rules(m, 1, 256, 8);
+  ASSERT_EQ(rules.size(), 3u);
+  EXPECT_EQ(
+      rules[0],
+      "model.width = 768 is not a multiple of 64 on each of 8 tensor ranks: the nearest are 512 and 1024");
+  EXPECT_EQ(rules[1], "sequences x model.heads = 1 x 12 do not divide among 8 tensor ranks");
+  EXPECT_EQ(rules[2], "sequences x model.kv_heads = 1 x 3 do not divide among 8 tensor ranks");
 }
 
 GemmRow row(GemmPart part, int64_t n, GemmForm form, double share, double scatter = 0) {
@@ -191,6 +205,20 @@ TEST(BenchGemm, WaysAreKeptWherePairsAgree) {
   EXPECT_EQ(table_of(all).rows[0].choice, t.way);
 }
 
+TEST(BenchGemm, ATableKeepsTheRowsOfProductsThatWereNotTried) {
+  const ProductKey tried{.m = 4, .n = 4, .k = 4, .threads = 1}, other{.m = 8, .n = 4, .k = 4, .threads = 1};
+  ProductTable before = empty_product_table();
+  before.rows = {{tried, {.kc = 16}}, {other, {.kc = 32}}};
+  ProductTrials all{"model", {{"w", tried, {.transposed = true}, {1, 1}, {0.5, 0.5}}}, {}};
+  const ProductTable newer = table_of(all, before);
+  ASSERT_EQ(newer.rows.size(), 2u);
+  EXPECT_EQ(newer.rows[0].product, other);
+  EXPECT_EQ(newer.rows[0].choice.kc, 32);
+  EXPECT_EQ(newer.rows[1].choice, all.trials[0].way) << "the newest measurement";
+  all.trials[0].way_seconds = {1, 1};
+  EXPECT_EQ(table_of(all, before).rows.size(), 1u) << "the rule is as fast, says the newest measurement";
+}
+
 TEST(BenchGemm, TriesTheProductsThatStepsMake) {
   const Recipe recipe = preset_recipe({.preset = "gpt2", .batch = 2, .length = 128}, {"--model.layers=1"});
   const std::vector<ProductTrial> all = products_to_try(recipe, {});
@@ -216,8 +244,15 @@ TEST(BenchGemm, WritesATableThatTheProgramFollows) {
   ProductTable written = parse_product_table(test::read_text(table), table);
   EXPECT_EQ(written.rows.size(), kept);
   EXPECT_GT(ways["products"].size(), 10u);
-  written.rows.resize(1);
-  written.rows[0] = {{.m = 32, .n = 48, .k = 64, .threads = 1}, {.transposed = true}};
+  written.rows.assign(1, {{.m = 33, .n = 48, .k = 64, .threads = 1}, {.transposed = true}});
+  test::write_text(table, write_product_table(written));
+  const std::vector<std::string> again{"zaya-tiny",      "--batch=2",  "--length=16",
+                                       "--vocab=64",     "--trials=1", "--types=f32",
+                                       "--seconds=1e-5", "--table",    table};
+  ASSERT_EQ(bench(again).exit_code, 0);
+  const ProductTable merged = parse_product_table(test::read_text(table), table);
+  ASSERT_FALSE(merged.rows.empty());
+  EXPECT_EQ(merged.rows[0].product, written.rows[0].product) << "another run's row stays";
   test::write_text(table, write_product_table(written));
   const auto kernels = [&](const std::string& variable) {
     return test::run_process({"/usr/bin/env", variable, INGOT_BINARY, "kernels", "--json"});
@@ -225,7 +260,7 @@ TEST(BenchGemm, WritesATableThatTheProgramFollows) {
   const std::string named = "INGOT_PRODUCT_TABLE=" + table;
   const json with = json::parse(kernels(named).output), without = json::parse(kernels("A=").output);
   EXPECT_EQ(with["product_table"]["path"], table);
-  EXPECT_EQ(with["product_table"]["rows"][0]["product"], "32 x 48 x 64 NT, f32 by f32 to f32, 1 thread");
+  EXPECT_EQ(with["product_table"]["rows"][0]["product"], "33 x 48 x 64 NT, f32 by f32 to f32, 1 thread");
   EXPECT_EQ(with["product_table"]["rows"][0]["choice"], "C transposed");
   EXPECT_EQ(with["fingerprint"], without["fingerprint"]) << "bits are the same";
   EXPECT_FALSE(without.contains("product_table"));
@@ -239,6 +274,9 @@ TEST(BenchGemm, WritesATableThatTheProgramFollows) {
   written.machine.processor = "another";
   test::write_text(table, write_product_table(written));
   refused(named, "its processor is 'another'");
+  const auto foreign = bench(again);
+  EXPECT_EQ(foreign.exit_code, 1);
+  EXPECT_NE(foreign.output.find("name another file"), std::string::npos) << foreign.output;
   EXPECT_NE(bench({"zaya-tiny", "--table", table, "--parts=model"}).exit_code, 0) << "one or the other";
 }
 

@@ -37,7 +37,7 @@ TEST(OpsBench, CountsEveryExecutionAndMeasuresEachKindOnce) {
   for (const std::string& op : r.absent) EXPECT_FALSE(plan.work.contains(op)) << op;
 }
 
-TEST(OpsBench, LightIsTheLongerOfFlopsAndBytes) {
+TEST(OpsBench, RooflineTimeIsTheLongerOfFlopsAndBytes) {
   OpsBenchReport r;
   r.peak_gflops = 100, r.read_gbs = 10;
   OpRow row;
@@ -80,7 +80,8 @@ TEST(BenchOps, PrintsSharesAndWritesJson) {
   for (const auto& row : all["rows"]) {
     EXPECT_TRUE(row["op"] == "linear" || row["op"] == "add_norm");
     EXPECT_GT(row["reference_seconds"], 0);
-    EXPECT_GT(row["share_of_light"]["median"], 0);
+    EXPECT_GT(row["roofline_seconds"], 0);
+    EXPECT_GT(row["share_of_roofline"]["median"], 0);
   }
 }
 
