@@ -174,10 +174,12 @@ std::vector<std::string> sizing_rules(const ModelConfig& m, int64_t batch, int64
   std::vector<std::string> found;
   const auto check = [&](const char* what, int64_t size, int64_t unit, int64_t ranks = 1) {
     const int64_t all = unit * ranks;
-    if (size > 0 && size % all != 0)
-      found.push_back(fmt::format("{} = {} is not a multiple of {}{}: the nearest are {} and {}", what, size,
-                                  unit, ranks > 1 ? fmt::format(" on each of {} tensor ranks", ranks) : "",
-                                  size / all * all, (size / all + 1) * all));
+    if (size <= 0 || size % all == 0) return;
+    const int64_t below = size / all * all;
+    found.push_back(fmt::format(
+        "{} = {} is not a multiple of {}{}: the nearest {}", what, size, unit,
+        ranks > 1 ? fmt::format(" on each of {} tensor ranks", ranks) : "",
+        below > 0 ? fmt::format("are {} and {}", below, below + all) : fmt::format("is {}", all)));
   };
   const auto check_heads = [&](const char* what, int64_t heads) {
     if (batch * heads % tensor != 0)

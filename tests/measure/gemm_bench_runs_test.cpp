@@ -100,6 +100,8 @@ TEST(GemmBench, RulesCountTheRanksThatShareAProduct) {
   EXPECT_EQ(
       rules[0],
       "model.width = 768 is not a multiple of 64 on each of 8 tensor ranks: the nearest are 512 and 1024");
+  EXPECT_EQ(sizing_rules(m, 1, 50)[0],
+            "rows of a forward pass = 50 is not a multiple of 64: the nearest is 64");
   EXPECT_EQ(rules[1], "sequences x model.heads = 1 x 12 do not divide among 8 tensor ranks");
   EXPECT_EQ(rules[2], "sequences x model.kv_heads = 1 x 3 do not divide among 8 tensor ranks");
 }

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/file_system.h"
+#include "device/machine/peak_kernels.h"
 #include "device/simd/isa.h"
 #include "measure/scratch_file.h"
 #include "support/support.h"
@@ -81,6 +84,31 @@ TEST(MemoryBench, EveryPassMovesBytesOnEveryInstructionSet) {
       const double rate = bench.rate(pass, 2, 1 << 14, 1e-4);
       EXPECT_GT(rate, 1e6) << isa_name(isa) << " " << name_of(pass);
       EXPECT_LT(rate, 1e14) << isa_name(isa) << " " << name_of(pass) << ": the loop was folded away";
+    }
+  }
+  force_isa(before);
+}
+
+TEST(MemoryBench, NarrowAndWideVectorsWriteTheSame) {
+  const Isa before = active_isa();
+  std::vector<float> x(512), y(512), to(512);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i), y[i] = static_cast<float>(3 * i + 1);
+  const float factor = 2;
+  const auto bytes = static_cast<int64_t>(4 * x.size());
+  for (const Isa isa : kEveryIsa) {
+    if (!isa_available(isa)) continue;
+    force_isa(isa);
+    for (const PeakVectors vectors : {PeakVectors::wide, PeakVectors::narrow}) {
+      const auto expect = [&](auto&& value) {
+        for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(to[i], value(i)) << isa_name(isa) << " " << i;
+        std::fill(to.begin(), to.end(), -1.0f);
+      };
+      INGOT_ISA_CALL(peak_copy)(to.data(), x.data(), bytes, vectors);
+      expect([&](size_t i) { return x[i]; });
+      INGOT_ISA_CALL(peak_add)(to.data(), x.data(), y.data(), bytes, vectors);
+      expect([&](size_t i) { return x[i] + y[i]; });
+      INGOT_ISA_CALL(peak_triad)(to.data(), x.data(), y.data(), bytes, vectors, &factor);
+      expect([&](size_t i) { return x[i] + 2 * y[i]; });
     }
   }
   force_isa(before);

@@ -34,7 +34,7 @@ int64_t moved_by(MemoryPass pass, int64_t bytes) {
   return pass == MemoryPass::add || pass == MemoryPass::triad ? 3 * third_of(bytes) : bytes;
 }
 
-void pass_over(MemoryPass pass, std::byte* data, int64_t bytes) {
+void pass_over(MemoryPass pass, std::byte* data, int64_t bytes, PeakVectors vectors) {
   const int64_t third = third_of(bytes);
   float sink[4] = {1.0f, 0.0f, 0.0f, 0.0f};
   switch (pass) {
@@ -45,12 +45,16 @@ void pass_over(MemoryPass pass, std::byte* data, int64_t bytes) {
     case MemoryPass::stream:
       return INGOT_ISA_CALL(peak_stream)(data, bytes, sink);
     case MemoryPass::copy:
-      return INGOT_ISA_CALL(peak_copy)(data, data + bytes / 2, bytes / 2);
+      return INGOT_ISA_CALL(peak_copy)(data, data + bytes / 2, bytes / 2, vectors);
     case MemoryPass::add:
-      return INGOT_ISA_CALL(peak_add)(data, data + third, data + 2 * third, third);
+      return INGOT_ISA_CALL(peak_add)(data, data + third, data + 2 * third, third, vectors);
     case MemoryPass::triad:
-      return INGOT_ISA_CALL(peak_triad)(data, data + third, data + 2 * third, third, sink);
+      return INGOT_ISA_CALL(peak_triad)(data, data + third, data + 2 * third, third, vectors, sink);
   }
+}
+
+bool reads_and_writes(MemoryPass pass) {
+  return pass == MemoryPass::copy || pass == MemoryPass::add || pass == MemoryPass::triad;
 }
 
 }  // namespace
@@ -66,12 +70,21 @@ double MemoryBench::rate(MemoryPass pass, int threads, int64_t bytes, double sec
   INGOT_CHECK(threads <= static_cast<int>(areas_.size()) && bytes > 0 && bytes % 2048 == 0 &&
                   moved_by(pass, bytes) > 0,
               "{} threads, {} bytes", threads, bytes);
-  const auto once = [&](int t, int) { pass_over(pass, areas_[static_cast<size_t>(t)].get(), bytes); };
-  const double first = std::max(1e-8, round_times(threads, 2, once)[1]);  // the first pass fills the caches
+  const auto times = [&](PeakVectors vectors, int64_t passes, int rounds) {
+    return round_times(threads, rounds, [&](int t, int) {
+      for (int64_t i = 0; i < passes; ++i)
+        pass_over(pass, areas_[static_cast<size_t>(t)].get(), bytes, vectors);
+    });
+  };
+  const double first = std::max(1e-8, times(PeakVectors::wide, 1, 2)[1]);  // the first pass fills the caches
   const auto passes = static_cast<int64_t>(std::max(1.0, seconds / first));
-  const double time = round_times(threads, 1, [&](int t, int r) {
-    for (int64_t i = 0; i < passes; ++i) once(t, r);
-  })[0];
+  PeakVectors vectors = PeakVectors::wide;
+  if (reads_and_writes(pass)) {
+    const int64_t few = (passes + 7) / 8;
+    if (times(PeakVectors::narrow, few, 1)[0] < times(PeakVectors::wide, few, 1)[0])
+      vectors = PeakVectors::narrow;
+  }
+  const double time = times(vectors, passes, 1)[0];
   return static_cast<double>(moved_by(pass, bytes)) * static_cast<double>(passes) * threads / time;
 }
 

@@ -28,8 +28,9 @@ class MemoryBench {
   /// use it.
   MemoryBench(int threads, int64_t largest);
   /// Bytes per second that the program reads and writes, `threads` threads together, each going over `bytes`
-  /// (a multiple of 2048, at most `largest`) repeatedly for about `seconds`. Starts its own threads; not
-  /// while kernels run.
+  /// (a multiple of 2048, at most `largest`) repeatedly for about `seconds`. Passes that read and write take
+  /// the vectors, wide or narrow (peak_kernels.h), whose pass was faster just before. Starts its own threads;
+  /// not while kernels run.
   double rate(MemoryPass pass, int threads, int64_t bytes, double seconds);
 
  private:
