@@ -112,16 +112,20 @@ struct LinkLevel : Sourced {
   std::string name;
   int64_t ranks = 0;
   LinkKind kind = LinkKind::one;
-  double gb_per_s = 0, latency_us = 0, reduce_gb_per_s = 0, oversubscribed = 1;
+  double gb_per_s = 0, latency_us = 0, hop_us = 0, reduce_gb_per_s = 0, oversubscribed = 1;
   int64_t domains_per_leaf = 0;
   bool overlaps = false;
+  /// Seconds of a hop.
+  double hop() const { return 1e-6 * (hop_us > 0 ? hop_us : latency_us); }
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the level");
     v("ranks", ranks, "that a domain of it joins; 0: all (the last level)", up_to(bounds::kRanks));
     v("kind", kind, "switch, mesh, rails or shared_memory");
     v("gb_per_s", gb_per_s, "that a rank sends, of a mesh by one link", positive(1e9));
-    v("latency_us", latency_us, "of a message", up_to(1e9));
+    v("latency_us", latency_us, "of each of the messages that a rank sends at once", up_to(1e9));
+    v("hop_us", hop_us, "of a message that waits for the one before, as in a ring; 0: latency_us",
+      up_to(1e9));
     v("reduce_gb_per_s", reduce_gb_per_s, "bus bandwidth of sums that the switch forms; 0: it forms none",
       up_to(1e9));
     v("oversubscribed", oversubscribed, "factor by which traffic between leaves is slower", between(1, 1e6));

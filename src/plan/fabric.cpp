@@ -31,6 +31,9 @@ double bus_factor(CommKind kind, int ranks) {
                                                                       : share;
 }
 
+/// Of a ring's rate, that two trees across domains reach (NCCL's tuning model).
+constexpr double kTreeShare = 0.92;
+
 }  // namespace
 
 double distinct_bins(const Locality& r, int bins) {
@@ -90,28 +93,33 @@ LinkTime Fabric::formula(CommKind kind, const GroupShape& group, double bytes) c
   const int n = group.ranks, a = std::max(1, group.inside), domains = (n + a - 1) / a;
   const LinkLevel &in = *inner(), &out = *outer();
   const double inner_rate = rate(in, a), outer_rate = outer_rate_of(n, domains);
-  const double to_inside = in.latency_us * 1e-6, to_outside = out.latency_us * 1e-6;
   const Quality quality = domains > 1 ? std::min(in.quality, out.quality) : in.quality;
   if (kind == CommKind::all_to_all) {
+    const double to_inside = in.latency_us * 1e-6, to_outside = out.latency_us * 1e-6;
     const double inside = bytes * (a - 1) / n / inner_rate + to_inside * (a - 1);
     const double across = domains > 1 ? bytes * (n - a) / n / outer_rate + to_outside * (n - a) : 0;
     return {domains > 1 && out.overlaps ? std::max(inside, across) : inside + across, quality};
   }
   const double sent = bytes * bus_factor(kind, n);
-  const bool sums = kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
-  const double inside_rate = sums && in.reduce_gb_per_s > 0 ? 1e9 * in.reduce_gb_per_s : inner_rate;
+  const bool reduces = kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
+  const double inside_rate = reduces && in.reduce_gb_per_s > 0 ? 1e9 * in.reduce_gb_per_s : inner_rate;
   const double inside = a > 1 ? sent / inside_rate : 0;
-  if (domains == 1) return {inside + to_inside * (n - 1), quality};
+  // In one memory ranks read each other's sums; elsewhere a sum passes its ring twice.
+  const int rounds = kind == CommKind::all_reduce && in.kind != LinkKind::shared ? 2 : 1;
+  const double ring_hops = rounds * ((n - domains) * in.hop() + (domains - 1) * out.hop());
+  if (domains == 1) return {inside + ring_hops, quality};
   // Every adapter of a domain carries a ring of its own.
-  const double ring = sent / (a * outer_rate);
-  const double tree = kind == CommKind::all_reduce && domains == 2 ? bytes / (a * outer_rate) : ring;
-  return {std::max(inside, std::min(ring, tree)) + to_inside * (a - 1) + to_outside * (domains - 1), quality};
+  const double ring = std::max(inside, sent / (a * outer_rate)) + ring_hops;
+  if (kind != CommKind::all_reduce) return {ring, quality};
+  const double across = (domains == 2 ? 1 : 2) * bytes / (kTreeShare * a * outer_rate);
+  const double tree_hops = 2 * ((a - 1) * in.hop() + std::ceil(std::log2(domains)) * out.hop());
+  return {std::min(ring, std::max(inside, across) + tree_hops), quality};
 }
 
 LinkTime Fabric::message(bool across, double bytes) const {
   if (cluster_.links.empty()) return {};
   const LinkLevel& level = across ? *outer() : *inner();
-  return {level.latency_us * 1e-6 + bytes / rate(level, 2), level.quality};
+  return {level.hop() + bytes / rate(level, 2), level.quality};
 }
 
 LinkTime Fabric::once(const Locality& routing, const GroupShape& group, double tokens,

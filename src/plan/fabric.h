@@ -2,8 +2,10 @@
 // they cross, by algorithm. A measured curve beats the formula inside its range. Formulas: bytes are those
 // of a rank's buffer, the larger one of input and output, as in comm/measure.h.
 //
-//   ring        sum, or its halves: every byte passes every boundary between domains once in each adapter
-//   tree        sum over two domains: each sends its sums once
+//   ring        sum, or its halves: every byte passes every boundary between domains once in each adapter,
+//               and every rank once (a sum twice), hop by hop
+//   tree        sum over several domains, up and down: fewer hops, between two domains half of the bytes;
+//               what is faster counts (hops and rates as in NCCL's tuning model, src/graph/tuning.cc)
 //   pairwise    all-to-all: what goes to other domains crosses the outer level
 //   once        a token to each rank (device) or once to each domain that has one of its experts, as DeepEP
 //   and

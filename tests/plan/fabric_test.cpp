@@ -141,6 +141,43 @@ TEST(Fabric, CollectivesAcrossNodesFollowFromAMessage) {
   EXPECT_NEAR(bus(Fabric(c, 0.5), CommKind::all_to_all, 4), 0.5 * bus(fabric, CommKind::all_to_all, 4), 0.1);
 }
 
+/// Playbook §2.10, of no bytes: an exchange over 1, 2 and 16 nodes takes what the constants of
+/// clusters/h100-ib.toml say, which were fitted to another machine's exchanges. A sum of two nodes and more
+/// climbs a tree: one hop fits the three rows.
+TEST(Fabric, LatenciesFollowFromMessagesAndHops) {
+  const Cluster c = cluster(level(8, "switch", 342, 1, "hop_us = 0.92") +
+                            level(0, "rails", 43, 5, "hop_us = 28.0"));
+  const auto latency = [&](CommKind kind, int nodes) {
+    return microseconds(Fabric(c).collective(kind, {8 * nodes, 8}, 1));
+  };
+  EXPECT_NEAR(latency(CommKind::all_to_all, 1), 7.6, 0.1 * 7.6);
+  EXPECT_NEAR(latency(CommKind::all_to_all, 2), 60, 0.22 * 60);
+  EXPECT_NEAR(latency(CommKind::all_to_all, 16), 621, 0.03 * 621);
+  EXPECT_NEAR(latency(CommKind::all_reduce, 1), 12.9, 0.01 * 12.9);
+  EXPECT_NEAR(latency(CommKind::all_reduce, 2), 55.5, 0.25 * 55.5);
+  EXPECT_NEAR(latency(CommKind::all_reduce, 16), 235, 0.02 * 235);
+}
+
+/// NCCL's tuning model: a gather of n ranks in d domains has d - 1 hops across and n - d inside, a sum by
+/// ring both twice, by tree the height of a domain and of a binary tree of domains up and down.
+TEST(Fabric, HopsAreThoseOfNccl) {
+  const Cluster c = cluster(level(8, "switch", 325, 1, "hop_us = 3.4") +
+                            level(0, "rails", 45, 5, "hop_us = 14.0"));
+  const Fabric fabric(c);
+  const GroupShape group{192, 4};
+  const double bytes = 1e6, across = bytes * 191 / 192 / (4 * 45e3);
+  EXPECT_NEAR(microseconds(fabric.collective(CommKind::all_gather, group, bytes)),
+              across + 144 * 3.4 + 47 * 14, 1e-6);
+  EXPECT_NEAR(microseconds(fabric.collective(CommKind::reduce_scatter, group, bytes)),
+              across + 144 * 3.4 + 47 * 14, 1e-6);
+  EXPECT_NEAR(microseconds(fabric.collective(CommKind::all_reduce, group, bytes)),
+              2 * bytes / (0.92 * 4 * 45e3) + 2 * (3 * 3.4 + 6 * 14), 1e-6);
+  EXPECT_NEAR(microseconds(fabric.collective(CommKind::all_reduce, group, 1e11)),
+              2e11 * 191 / 192 / (4 * 45e3) + 2 * (144 * 3.4 + 47 * 14), 1e-3)
+      << "of many bytes the ring is faster";
+  EXPECT_NEAR(microseconds(fabric.message(true, 45e3)), 14 + 1, 1e-9);
+}
+
 TEST(Fabric, AMeasuredCurveBeatsTheFormula) {
   const Cluster c = cluster(
       level(8, "switch", 325) +

@@ -128,6 +128,27 @@ TEST(Search, NoLayoutThatWasLeftOutIsFaster) {
   }
 }
 
+/// What the authors of SmolLM3 trained with on 384 H100, and why: pipelines lost to their bubbles, sharding
+/// to its gathers.
+TEST(Search, SmolLm3TrainsInTensorPairsWithWholeCopies) {
+  const Recipe recipe =
+      only_phase(load_recipe(std::string(INGOT_SOURCE_DIR) + "/recipes/sources/smollm3.toml", {}), "stage 1");
+  const SearchResult found =
+      search_layouts(recipe, 384, load_cluster(std::string(INGOT_SOURCE_DIR) + "/clusters/h100-ib.toml"));
+  EXPECT_EQ(found.best.front().text, "data 192 x tensor 2, micro-batch 3");
+  for (const SearchResult::Layout& l : found.best)
+    if (l.family.find("shar") != std::string::npos || l.family.find("pipeline") != std::string::npos) {
+      EXPECT_LT(l.tokens_per_second, 0.9 * found.best.front().tokens_per_second) << l.text;
+    }
+  for (const char* family : {"pipeline", "tensor + sharded state", "pipeline + tensor + full sharding"})
+    EXPECT_TRUE(std::any_of(found.rejected.begin(), found.rejected.end(),
+                            [&](const auto& r) {
+                              return r.family == family &&
+                                     r.reason.find("% slower than the best") != std::string::npos;
+                            }))
+        << family;
+}
+
 TEST(Search, WhatFitsNowhereIsRefusedWithTheNearest) {
   try {
     search_layouts(dense(), 8, small_cluster("1MB"));
