@@ -13,6 +13,7 @@
 #include "plan/budget.h"
 #include "plan/page.h"
 #include "plan/published.h"
+#include "plan/published_speed.h"
 #include "plan/run_time.h"
 #include "plan/search.h"
 #include "report/accuracy.h"
@@ -56,9 +57,10 @@ void refuse_unused(CLI::App& c) {
   const auto refuse = [&](const char* mode, std::initializer_list<const char*> unused) {
     for (const char* option : unused) c.get_option(mode)->excludes(c.get_option(option));
   };
+  refuse("--accuracy", {"--cluster"});
   for (const char* mode : {"--published", "--accuracy"})
-    refuse(mode, {"recipe", "--cluster", "--budget", "--search", "--advice", "--type", "--links", "--slow",
-                  "--ranks", "--rank", "--phase", "--imbalance", "--html"});
+    refuse(mode, {"recipe", "--budget", "--search", "--advice", "--type", "--links", "--slow", "--ranks",
+                  "--rank", "--phase", "--imbalance", "--html"});
   refuse("--published", {"--accuracy", "--json"});
   // A search looks at the fullest ranks of layouts whose stages differ, with an even routing; advice changes
   // the layout too.
@@ -76,7 +78,8 @@ void refuse_fields(const char* mode, const std::vector<std::string>& fields) {
 int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
   if (o.published) {
     refuse_fields("--published", overrides);
-    print_text(published::to_text(published::all()));
+    print_text(o.cluster.empty() ? published::to_text(published::all())
+                                 : published::to_text(published::speeds(load_cluster(o.cluster))));
     return 0;
   }
   if (!o.runs.empty()) {
@@ -141,7 +144,9 @@ void add_plan_command(CLI::App& app, int& code) {
       "  ingot plan recipe.toml --ranks 16 --parallel.tensor=2 --imbalance 1.3\n"
       "  ingot plan --accuracy runs/first runs/b                             # predicted and measured");
   c->add_option("recipe", o->recipe, "recipe file (TOML)");
-  c->add_flag("--published", o->published, "the papers' own formulas beside the numbers that they print");
+  c->add_flag(
+      "--published", o->published,
+      "the papers' own formulas beside the numbers that they print; with --cluster speeds, planned there");
   c->add_option("--accuracy", o->runs, "folders of runs: what they predicted of themselves and measured")
       ->expected(1, -1);
   CLI::Option* cluster =

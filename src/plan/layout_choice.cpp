@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "train/memory_policy.h"
 #include "train/run_layout.h"
 
 namespace ingot {
@@ -50,6 +51,11 @@ std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Clu
   return all;
 }
 
+int64_t recompute_levels() {
+  return std::count_if(policy_levels().begin(), policy_levels().end(),
+                       [](const PolicyLevel& l) { return l.offload.empty(); });
+}
+
 LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks) {
   const auto& [tensor, pipeline, chunks, expert, shard, micro, recompute] = choice;
   LayoutCandidate c{base, {}};
@@ -57,14 +63,20 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int
   p.data = 0, p.layout.clear();
   p.tensor = tensor, p.sequence = tensor > 1;
   p.pipeline = pipeline, p.chunks = chunks, p.expert = expert, p.shard = shard;
-  p.schedule =
-      chunks > 1 ? PipelineScheduleKind::interleaved : PipelineScheduleKind::one_forward_one_backward;
-  if (expert == 1) {
-    p.dispatch_capacity = 0, p.dispatch_drop = false;
-    p.dispatch = DispatchKind::all_to_all, p.dispatch_bf16 = false;
-  }
+  const bool merges = base.parallel.schedule == PipelineScheduleKind::merged && expert > 1;
+  p.schedule = merges       ? PipelineScheduleKind::merged
+               : chunks > 1 ? PipelineScheduleKind::interleaved
+                            : PipelineScheduleKind::one_forward_one_backward;
+  if (expert == 1) p.dispatch_capacity = 0, p.dispatch_drop = false, p.dispatch_bf16 = false;
+  if (expert == 1 || (p.dispatch == DispatchKind::hierarchical && expert <= p.node_ranks))
+    p.dispatch = DispatchKind::all_to_all, p.node_ranks = 0;
   for (PhaseConfig& s : c.recipe.phases) s.micro_batch = micro;
-  if (recompute) c.recipe.memory.recompute = {"activation", "add_norm.h"};
+  std::vector<std::string>& again = c.recipe.memory.recompute;
+  for (int64_t i = 0; i < recompute; ++i) {
+    const PolicyLevel& level = policy_levels()[static_cast<size_t>(i)];
+    for (const std::string& name : level.recompute)
+      if (std::find(again.begin(), again.end(), name) == again.end()) again.push_back(name);
+  }
 
   // The same in words, as kinds of parallelism and as fields.
   SearchResult::Layout& l = c.layout;
@@ -78,8 +90,11 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int
   };
   say(pipeline > 1, fmt::format(" x pipeline {}", pipeline), "pipeline",
       {fmt::format("--parallel.pipeline={}", pipeline)});
-  say(chunks > 1, fmt::format(" (chunks {})", chunks), "",
-      {fmt::format("--parallel.chunks={}", chunks), "--parallel.schedule=interleaved"});
+  say(chunks > 1, fmt::format(" (chunks {})", chunks), "", {fmt::format("--parallel.chunks={}", chunks)});
+  l.fields.push_back(fmt::format("--parallel.schedule={}", name_of(p.schedule)));
+  if (!base.parallel.layout.empty()) l.fields.emplace_back("--parallel.layout=");
+  if (p.dispatch != base.parallel.dispatch)
+    l.fields.insert(l.fields.end(), {"--parallel.dispatch=all_to_all", "--parallel.node_ranks=0"});
   say(tensor > 1, fmt::format(" x tensor {}", tensor), "tensor",
       {fmt::format("--parallel.tensor={}", tensor), "--parallel.sequence=true"});
   say(expert > 1, fmt::format(", experts over {}", expert), "expert",
@@ -90,7 +105,9 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int
   for (size_t i = 0; i < base.phases.size(); ++i)
     l.fields.push_back(fmt::format("--phases.{}.micro_batch={}", i, micro));
   l.text += fmt::format(", micro-batch {}", micro);
-  say(recompute, ", recompute", "", {"--memory.recompute=[\"activation\", \"add_norm.h\"]"});
+  if (recompute > 0)
+    say(true, fmt::format(", recompute {}", recompute), "",
+        {fmt::format("--memory.recompute=[\"{}\"]", fmt::join(again, "\", \""))});
   if (l.family.empty()) l.family = "data alone";
   return c;
 }

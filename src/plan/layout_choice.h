@@ -15,7 +15,7 @@ struct LayoutChoice {
   int64_t tensor = 1, pipeline = 1, chunks = 1, expert = 1;
   ShardLevel shard = ShardLevel::none;
   int64_t micro = 1;
-  bool recompute = false;
+  int64_t recompute = 0;  ///< levels of train/memory_policy.h
   auto operator<=>(const LayoutChoice&) const = default;
 };
 
@@ -28,6 +28,8 @@ struct LayoutCandidate {
   Recipe recipe;
   SearchResult::Layout layout;
 };
+/// The most levels that recompute; those after it move results to disk.
+int64_t recompute_levels();
 LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks);
 
 /// The stages of a layout that are alike: the first of each kind stands for the others. It has the most

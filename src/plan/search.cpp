@@ -69,6 +69,7 @@ double best_product_rate(const Cluster& cluster, const std::string& type) {
 // How far a layout is from being usable: slower ones come before those that do not fit, these before refused
 // ones.
 constexpr double kTooLarge = 1e3, kRefused = 1e6;
+constexpr const char* kOneSequence = "with micro-batches of one sequence the first stage needs";
 
 /// Looks first at the layout that may be fastest. A choice is first known by a bound on its time, then by its
 /// simulated time, and last by its memory, which takes most to plan.
@@ -145,6 +146,8 @@ class Search {
     ++result_.tried;
     LayoutCandidate c = candidate_of(base_, choice, ranks_);
     try {
+      if (c.recipe.parallel.sequence && base_.model.moe.sequence_aux_coefficient > 0)
+        throw Error("sequence parallelism cuts the documents of moe.sequence_aux_coefficient", "set it to 0");
       grid_of(c.recipe.parallel, ranks_);
       fit_to_ranks(c.recipe, static_cast<int>(ranks_ / (choice.tensor * choice.pipeline)));
     } catch (const Error& e) {
@@ -187,6 +190,11 @@ class Search {
       if (e.known == Known::time) return check_memory(e, recipe, c.layout);
       const double needed = state_bytes(e.choice, recipe);
       if (needed > capacity()) return too_large(c.layout, needed, "weights, gradients and state take");
+      if (const auto known = least_.find(one_sequence(e.choice));
+          known != least_.end() && exceeds(known->second)) {
+        c.layout.bytes = known->second;
+        return recompute_or_drop(e, c.layout, kOneSequence);
+      }
       e.time = time_of(e.choice, recipe);
       e.seconds = std::max(e.seconds, 1 / e.time.tokens_per_second), e.known = Known::time;
       q.push(std::move(e));
@@ -211,7 +219,7 @@ class Search {
   /// Of the first stage: does not depend on micro-batch and recomputation.
   double state_bytes(const LayoutChoice& choice, const Recipe& recipe) {
     LayoutChoice key = choice;
-    key.micro = 1, key.recompute = false;
+    key.micro = 1, key.recompute = 0;
     const auto known = states_.find(key);
     if (known != states_.end()) return known->second;
     const PaperRank rank(recipe, {ranks_, 1}, 0);
@@ -230,7 +238,8 @@ class Search {
     const int64_t stages = key.pipeline;
     Recipe deep = recipe;
     deep.parallel.pipeline = stages, deep.parallel.chunks = 1;
-    deep.parallel.schedule = PipelineScheduleKind::one_forward_one_backward;
+    if (deep.parallel.schedule != PipelineScheduleKind::merged)
+      deep.parallel.schedule = PipelineScheduleKind::one_forward_one_backward;
     const int ranks = ranks_ * static_cast<int>(choice.chunks);
     if (stages > 1)
       deep.phases[0].batch = choice.micro * stages * (ranks_ / (choice.tensor * choice.pipeline));
@@ -271,7 +280,7 @@ class Search {
   Recipe filled(Recipe recipe, const LayoutChoice& choice) const {
     PhaseConfig& s = recipe.phases[0];
     const int64_t p = choice.pipeline, data = ranks_ / (choice.tensor * p);
-    const int64_t all = s.batch / (choice.micro * data), few = 3 * p + all % p;
+    const int64_t all = s.batch / (choice.micro * data), few = 2 * p + all % p;
     s.batches.clear();
     if (p > 1 && few < all) s.batch = few * choice.micro * data;
     return recipe;
@@ -281,10 +290,16 @@ class Search {
     return plan_rank(PaperRank(recipe, {ranks_, 1}, rank_of(recipe, stage)));
   }
 
+  static LayoutChoice one_sequence(LayoutChoice choice) {
+    choice.micro = 1;
+    return choice;
+  }
+  /// A plan of few micro-batches says that more of them do not fit either.
+  bool exceeds(int64_t bytes) const { return static_cast<double>(bytes) > kPacking * capacity(); }
+
   /// Of the first stage with micro-batches of one sequence: larger ones need more. 0: not known.
   int64_t least_bytes(const LayoutChoice& choice) {
-    LayoutChoice one = choice;
-    one.micro = 1;
+    const LayoutChoice one = one_sequence(choice);
     const auto known = least_.find(one);
     if (known != least_.end()) return known->second;
     try {
@@ -298,13 +313,11 @@ class Search {
   /// Plans of few micro-batches first, which refuse most of what does not fit; then of all.
   void check_memory(const Entry& e, const Recipe& recipe, Layout& layout) {
     layout.bytes = least_bytes(e.choice);
-    if (static_cast<double>(layout.bytes) > kPacking * capacity())
-      return recompute_or_drop(e, layout, "with micro-batches of one sequence the first stage needs");
+    if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, kOneSequence);
     const Recipe few = filled(recipe, e.choice);
     if (few.phases[0].batch < recipe.phases[0].batch) {
       layout.bytes = plan_of(few, 0).memory.on_device();
-      if (static_cast<double>(layout.bytes) > kPacking * capacity())
-        return recompute_or_drop(e, layout, "the first stage needs");
+      if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, "the first stage needs");
     }
     const StageKinds kinds(recipe);
     double model_flops = 0, tokens = 1;
@@ -328,10 +341,9 @@ class Search {
 
   void recompute_or_drop(const Entry& e, const Layout& layout, const char* what) {
     too_large(layout, static_cast<double>(layout.bytes), what);
-    if (e.choice.recompute) return;
     LayoutChoice recomputed = e.choice;
-    recomputed.recompute = true;
-    choose(recomputed, e.seconds);
+    while (++recomputed.recompute <= recompute_levels())
+      if (!exceeds(least_bytes(recomputed))) return choose(recomputed, e.seconds);
   }
 
   /// For families of which none is among the best: how much slower their fastest is that fits. A family gives

@@ -254,27 +254,8 @@ double RankTime::sum() const {
   return seconds;
 }
 
-double StepTime::bubble_share() const {
-  double most = 0;
-  for (const RankTime& r : ranks) most = std::max(most, std::accumulate(r.busy.begin(), r.busy.end(), 0.0));
-  return most > 0 ? seconds / most - 1 : 0;
-}
-
 StepTime simulate_step(const StepInput& input) {
   return StepSimulator(input).run();
-}
-
-StepInput plain_step(PipelineSchedule schedule, const std::vector<double>& forward,
-                     const std::vector<double>& backward_input, const std::vector<double>& backward_weight) {
-  StepInput input;
-  input.schedule = std::move(schedule);
-  const auto one = [](double seconds) {
-    return TimedProgram{{PassStep::Kind::compute, TimeOf::products, seconds, 0, -1}};
-  };
-  for (size_t s = 0; s < forward.size(); ++s)
-    input.stages.push_back({one(forward[s]), one(backward_input[s] + backward_weight[s]),
-                            one(backward_input[s]), one(backward_weight[s])});
-  return input;
 }
 
 }  // namespace ingot

@@ -75,16 +75,11 @@ struct StepTime {
   std::vector<RankTime> ranks;
   /// The rank whose own work ends last: what would have to become shorter.
   int critical = 0;
-  double bubble_share() const;  ///< idle time over busy time of the busiest rank
   int merged_pairs = 0;
   std::vector<WorkSpan> spans;  ///< where asked for; of a rank in their order
 };
 
 /// Throws InternalError for a table that cannot run.
 StepTime simulate_step(const StepInput& input);
-
-/// A schedule with whole passes as one kernel each.
-StepInput plain_step(PipelineSchedule schedule, const std::vector<double>& forward,
-                     const std::vector<double>& backward_input, const std::vector<double>& backward_weight);
 
 }  // namespace ingot

@@ -79,6 +79,9 @@ SlotFate NamedPolicy::fate(const Op& op, int output, const Segment& segment) con
 const std::vector<PolicyLevel>& policy_levels() {
   static const std::vector<PolicyLevel> levels = {
       {{"activation", "add_norm.h"}, {}, "element-wise results are recomputed"},
+      {{"attention/linear", "attention/qk_prepare", "attention/mla_pack"},
+       {},
+       "what attention reads is projected twice"},
       {{"mlp/", "shared/", "dispatch/", "experts/", "combine/"},
        {},
        "the feed-forward modules run forward twice"},

@@ -37,8 +37,8 @@ struct PolicyLevel {
   const char* cost;
 };
 
-/// From cheap to expensive: element-wise results, feed-forward modules, attention, then the residual stream
-/// to disk.
+/// From cheap to expensive: element-wise results, attention's projections, feed-forward modules, all of
+/// attention, then the residual stream to disk.
 const std::vector<PolicyLevel>& policy_levels();
 
 /// Bytes of "16GiB", "512 MiB", "2e9" or "1.5GB"; 0 for empty text. Error, which shows these forms, for other

@@ -145,8 +145,8 @@ TEST(Fabric, CollectivesAcrossNodesFollowFromAMessage) {
 /// clusters/h100-ib.toml say, which were fitted to another machine's exchanges. A sum of two nodes and more
 /// climbs a tree: one hop fits the three rows.
 TEST(Fabric, LatenciesFollowFromMessagesAndHops) {
-  const Cluster c = cluster(level(8, "switch", 342, 1, "hop_us = 0.92") +
-                            level(0, "rails", 43, 5, "hop_us = 28.0"));
+  const Cluster c =
+      cluster(level(8, "switch", 342, 1, "hop_us = 0.92") + level(0, "rails", 43, 5, "hop_us = 28.0"));
   const auto latency = [&](CommKind kind, int nodes) {
     return microseconds(Fabric(c).collective(kind, {8 * nodes, 8}, 1));
   };
@@ -161,8 +161,8 @@ TEST(Fabric, LatenciesFollowFromMessagesAndHops) {
 /// NCCL's tuning model: a gather of n ranks in d domains has d - 1 hops across and n - d inside, a sum by
 /// ring both twice, by tree the height of a domain and of a binary tree of domains up and down.
 TEST(Fabric, HopsAreThoseOfNccl) {
-  const Cluster c = cluster(level(8, "switch", 325, 1, "hop_us = 3.4") +
-                            level(0, "rails", 45, 5, "hop_us = 14.0"));
+  const Cluster c =
+      cluster(level(8, "switch", 325, 1, "hop_us = 3.4") + level(0, "rails", 45, 5, "hop_us = 14.0"));
   const Fabric fabric(c);
   const GroupShape group{192, 4};
   const double bytes = 1e6, across = bytes * 191 / 192 / (4 * 45e3);

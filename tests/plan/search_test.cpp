@@ -141,12 +141,9 @@ TEST(Search, SmolLm3TrainsInTensorPairsWithWholeCopies) {
       EXPECT_LT(l.tokens_per_second, 0.9 * found.best.front().tokens_per_second) << l.text;
     }
   for (const char* family : {"pipeline", "tensor + sharded state", "pipeline + tensor + full sharding"})
-    EXPECT_TRUE(std::any_of(found.rejected.begin(), found.rejected.end(),
-                            [&](const auto& r) {
-                              return r.family == family &&
-                                     r.reason.find("% slower than the best") != std::string::npos;
-                            }))
-        << family;
+    EXPECT_TRUE(std::any_of(found.rejected.begin(), found.rejected.end(), [&](const auto& r) {
+      return r.family == family && r.reason.find("% slower than the best") != std::string::npos;
+    })) << family;
 }
 
 TEST(Search, WhatFitsNowhereIsRefusedWithTheNearest) {

@@ -17,6 +17,20 @@ void expect_adds_up(const StepTime& t) {
   for (const RankTime& r : t.ranks) EXPECT_NEAR(r.sum(), t.seconds, 1e-9 * t.seconds);
 }
 
+/// A schedule with whole passes as one kernel each.
+StepInput plain_step(PipelineSchedule schedule, const std::vector<double>& forward,
+                     const std::vector<double>& backward_input, const std::vector<double>& backward_weight) {
+  StepInput input;
+  input.schedule = std::move(schedule);
+  const auto one = [](double seconds) {
+    return TimedProgram{{PassStep::Kind::compute, TimeOf::products, seconds, 0, -1}};
+  };
+  for (size_t s = 0; s < forward.size(); ++s)
+    input.stages.push_back({one(forward[s]), one(backward_input[s] + backward_weight[s]),
+                            one(backward_input[s]), one(backward_weight[s])});
+  return input;
+}
+
 std::vector<double> repeated(int n, double value) {
   return std::vector<double>(static_cast<size_t>(n), value);
 }
