@@ -44,6 +44,34 @@ TEST(RankPlan, DeepSeekHasTheStateOfItsShapes) {
   EXPECT_EQ(ranks, 256);
 }
 
+/// Activations that a layer of experts keeps for a micro-batch of 4,096 tokens: table 3's 2,236 MiB without the
+/// experts' output (memory-efficient permutation), and what differs here.
+TEST(RankPlan, ALayerOfDeepSeekKeepsThePublishedActivationsButForItsStreams) {
+  const auto kept = [](int ranks, int64_t layers) {
+    std::vector<std::string> fields = {"--parallel.pipeline=1",
+                                       "--parallel.layout=",
+                                       "--parallel.schedule=1f1b",
+                                       "--parallel.shard=none",
+                                       "--model.mtp.depths=0",
+                                       fmt::format("--parallel.expert={}", ranks),
+                                       fmt::format("--phases.0.batch={}", ranks),
+                                       fmt::format("--model.layers={}", layers)};
+    if (ranks == 1) fields.emplace_back("--parallel.dispatch_capacity=0");
+    const RankPlan plan = plan_rank(PaperRank(source("deepseek-v3", fields), {ranks, 1}, 0));
+    return static_cast<double>(plan.slab_by_segment.at("activation")) / (1 << 20);
+  };
+  constexpr double published = 2236 - 448;
+  // Two streams in f32 in place of bf16; a token's experts by index, not as a dense row of weights and one of
+  // int64; the rotated key that all heads share, and statistics of the latents' norms.
+  constexpr double streams = 2 * 56, routing = -(2 + 8) + 4.1 + 0.25, rotated_key = 0.5;
+  for (const int ranks : {1, 64}) {
+    const double layer = (kept(ranks, 8) - kept(ranks, 4)) / 4;
+    EXPECT_NEAR(layer, published, 0.1 * published) << ranks;
+    EXPECT_NEAR(layer, published + streams + routing + rotated_key, ranks == 1 ? 0.5 : 1.5)
+        << ranks << ": where ranks exchange rows, also their order";
+  }
+}
+
 /// Table 11 of the report: TFLOP/s over tokens/s of its nine rows, some of which are rounded more than
 /// others.
 TEST(RankPlan, WorkATokenIsThePublishedOne) {
