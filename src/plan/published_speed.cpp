@@ -39,31 +39,19 @@ constexpr PrintedSpeed kPrinted[] = {
 };
 
 Recipe recipe_of(const PrintedSpeed& p) {
-  std::vector<std::string> fields = {
-      fmt::format("--model.preset={}", p.preset),
-      "--run.precision=bf16",
-      "--optimizer.matrices=adamw",
-      fmt::format("--memory.recompute=[{}]", p.recompute),
-      fmt::format("--parallel.tensor={}", p.tensor),
-      fmt::format("--parallel.sequence={}", p.tensor > 1),
-      fmt::format("--parallel.context={}", p.context),
-      "--parallel.context_form=gather",
-      fmt::format("--parallel.pipeline={}", p.pipeline),
-      fmt::format("--parallel.chunks={}", p.chunks),
-      fmt::format("--parallel.schedule={}", p.overlap ? "merged" : "interleaved"),
-      fmt::format("--parallel.expert={}", p.expert),
-      "--parallel.dispatch_capacity=1",
-      "--parallel.shard=optimizer",
-      "--model.moe.sequence_aux_coefficient=0",
-      fmt::format("--model.context={}", p.length),
-      fmt::format("--phases.0.batch={}", p.batch),
-      fmt::format("--phases.0.micro_batch={}", p.micro),
-      fmt::format("--phases.0.sequence={}", p.length)};
-  if (std::string(p.preset) == "deepseek-v3") fields.emplace_back("--model.mtp.depths=1");
+  std::string text = fmt::format(
+      "data.sources = [{{ name = \"a\", path = \"a\" }}]\nrun.precision = \"bf16\"\n"
+      "optimizer.matrices = \"adamw\"\nmemory.recompute = [{}]\n"
+      "model = {{ preset = \"{}\", context = {}, moe.sequence_aux_coefficient = 0.0{} }}\n"
+      "phases = [{{ name = \"a\", batch = {}, micro_batch = {}, sequence = {} }}]\n[parallel]\n"
+      "tensor = {}\nsequence = {}\ncontext = {}\ncontext_form = \"gather\"\npipeline = {}\nchunks = {}\n"
+      "schedule = \"{}\"\nexpert = {}\ndispatch_capacity = 1.0\nshard = \"optimizer\"\n",
+      p.recompute, p.preset, p.length, std::string(p.preset) == "deepseek-v3" ? ", mtp.depths = 1" : "",
+      p.batch, p.micro, p.length, p.tensor, p.tensor > 1, p.context, p.pipeline, p.chunks,
+      p.overlap ? "merged" : "interleaved", p.expert);
   // DeepEP sends a token once to each node, and forwards it there.
-  if (std::string(p.system) == "H100")
-    fields.insert(fields.end(), {"--parallel.dispatch=hierarchical", "--parallel.node_ranks=8"});
-  return recipe_from_tree(parse_toml("[[data.sources]]\nname = \"a\"\npath = \"a\"\n", "table 11"), fields);
+  if (std::string(p.system) == "H100") text += "dispatch = \"hierarchical\"\nnode_ranks = 8\n";
+  return recipe_from_tree(parse_toml(text, "table 11"), {});
 }
 
 /// The stages of a row, recorded once and timed with any share.

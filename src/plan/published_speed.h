@@ -1,4 +1,4 @@
-// The speeds that [Megatron MoE] prints (its table 11) beside those of plans of the same layouts: one constant
+// The speeds of [Megatron MoE], table 11, beside those of plans of the same layouts: one constant
 // for each device and type, the share of the dense peak that products reach, is fitted to the first row; the
 // others follow. What no plan has lies in that constant: quantisation, the host, kernels that are not fused.
 #pragma once

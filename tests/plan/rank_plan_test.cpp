@@ -44,8 +44,8 @@ TEST(RankPlan, DeepSeekHasTheStateOfItsShapes) {
   EXPECT_EQ(ranks, 256);
 }
 
-/// Activations that a layer of experts keeps for a micro-batch of 4,096 tokens: table 3's 2,236 MiB without the
-/// experts' output (memory-efficient permutation), and what differs here.
+/// Activations that a layer of experts keeps for a micro-batch of 4,096 tokens: table 3's 2,236 MiB without
+/// the output of experts (memory-efficient permutation), and what differs here.
 TEST(RankPlan, ALayerOfDeepSeekKeepsThePublishedActivationsButForItsStreams) {
   const auto kept = [](int ranks, int64_t layers) {
     std::vector<std::string> fields = {"--parallel.pipeline=1",

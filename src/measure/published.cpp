@@ -1,5 +1,5 @@
 // See published.h.
-#include "plan/published.h"
+#include "measure/published.h"
 
 #include <fmt/core.h>
 

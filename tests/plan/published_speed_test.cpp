@@ -1,0 +1,44 @@
+// The speeds that a report prints, from plans of its layouts and one constant for each device and type.
+#include "plan/published_speed.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/error.h"
+
+namespace ingot::test::published_speed_test {
+
+using namespace published;
+
+/// One share for each device and type, fitted to its first row. The others are as far off as docs/plan.md
+/// says.
+TEST(PublishedSpeed, SpeedsOfTable11FollowFromOneShareEach) {
+  std::map<std::string, double> residuals;
+  for (const char* file : {"gb300-nvl72", "gb200-nvl72", "h100-ib"})
+    for (const Speed& s : speeds(load_cluster(fmt::format("{}/clusters/{}.toml", INGOT_SOURCE_DIR, file)))) {
+      EXPECT_GT(s.share, 0.2) << s.what;
+      EXPECT_LT(s.share, 0.8) << s.what << ": products reach no more";
+      if (s.fitted) {
+        EXPECT_NEAR(s.residual(), 0, 1e-3) << s.what;
+      } else {
+        residuals[s.what.substr(0, s.what.find(':'))] = s.residual();
+      }
+    }
+  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB300"), 0, 0.05);
+  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB200"), 0, 0.07);
+  EXPECT_NEAR(residuals.at("qwen3-235b f8, 128 x GB300"), -0.1, 0.02);
+  EXPECT_NEAR(residuals.at("qwen3-235b bf16, 256 x GB200"), 0.19, 0.02);
+  EXPECT_EQ(residuals.size(), 4u);
+}
+
+TEST(PublishedSpeed, SpeedsOfAnotherMachineAreRefused) {
+  try {
+    speeds(load_cluster(std::string(INGOT_SOURCE_DIR) + "/clusters/cpu-2core.toml"));
+    FAIL() << "printed";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("prints no speed on"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace ingot::test::published_speed_test
