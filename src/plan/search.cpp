@@ -342,6 +342,9 @@ class Search {
   void recompute_or_drop(const Entry& e, const Layout& layout, const char* what) {
     too_large(layout, static_cast<double>(layout.bytes), what);
     LayoutChoice recomputed = e.choice;
+    recomputed.recompute = recompute_levels();
+    if (exceeds(least_bytes(recomputed))) return;
+    recomputed.recompute = e.choice.recompute;
     while (++recomputed.recompute <= recompute_levels())
       if (!exceeds(least_bytes(recomputed))) return choose(recomputed, e.seconds);
   }
