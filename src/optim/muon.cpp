@@ -6,7 +6,6 @@
 #include <cmath>
 #include <mutex>
 #include <numeric>
-#include <ranges>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -37,11 +36,18 @@ struct Muon::Factors {
 /// slot that is read was written for the same matrix.
 class Muon::SlotPool {
  public:
-  std::unique_ptr<Slot> take() {
+  /// The smallest that has so many bytes, else the largest: small matrices leave large slots to large ones.
+  std::unique_ptr<Slot> take(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) return std::make_unique<Slot>();
-    std::unique_ptr<Slot> slot = std::move(free_.back());
-    free_.pop_back();
+    const auto worse = [bytes](const auto& a, const auto& b) {
+      const int64_t x = a->bytes(), y = b->bytes();
+      if ((x >= bytes) != (y >= bytes)) return x < bytes;
+      return x >= bytes ? x > y : x < y;
+    };
+    const auto best = std::max_element(free_.begin(), free_.end(), worse);
+    std::unique_ptr<Slot> slot = std::move(*best);
+    free_.erase(best);
     return slot;
   }
   void put(std::unique_ptr<Slot> slot) {
@@ -176,19 +182,21 @@ std::vector<bool> Muon::uses_all_threads(std::span<const Block> blocks, std::spa
   return all;
 }
 
+int64_t Muon::slot_bytes(const ParamView& p, const Block& b) {
+  const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
+  const bool rows_cut = p.sharding.dim == 0;
+  return b.count() * (slices > 1 ? 1 + 2 * slices : 1) * static_cast<int64_t>(sizeof(float)) +
+         NewtonSchulzScratch::bytes_of(rows_cut ? slices * b.rows : b.rows,
+                                       rows_cut ? b.cols : slices * b.cols);
+}
+
 int64_t Muon::planned_scratch_bytes(std::span<const MuonTensor> tensors) const {
   const std::vector<Block> blocks = blocks_of(tensors);
   const std::vector<bool> all_threads = uses_all_threads(blocks, tensors);
   int64_t shared = 0, largest = 0, pooled = 0, largest_pooled = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Block& b = blocks[i];
-    const ParamView& p = *tensors[b.tensor].param;
-    const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
-    const bool rows_cut = p.sharding.dim == 0;
-    const int64_t bytes =
-        b.count() * (slices > 1 ? 1 + 2 * slices : 1) * static_cast<int64_t>(sizeof(float)) +
-        NewtonSchulzScratch::bytes_of(rows_cut ? slices * b.rows : b.rows,
-                                      rows_cut ? b.cols : slices * b.cols);
+    const int64_t bytes = slot_bytes(*tensors[b.tensor].param, b);
     if (!b.whole()) {
       shared += bytes;
       continue;
@@ -405,8 +413,9 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
     apply(tensors[block.tensor], block, slot);
   };
   const auto run = [&](Block& block) {
-    std::unique_ptr<Slot> slot = slots_->take();
-    form_input(tensors[block.tensor], block, *slot, factors);
+    const MuonTensor& tensor = tensors[block.tensor];
+    std::unique_ptr<Slot> slot = slots_->take(slot_bytes(*tensor.param, block));
+    form_input(tensor, block, *slot, factors);
     finish(block, *slot);
     slots_->put(std::move(slot));
   };
@@ -414,7 +423,7 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
   std::vector<std::pair<Block*, std::unique_ptr<Slot>>> shared;
   for (Block& b : blocks) {
     if (b.whole()) continue;
-    std::unique_ptr<Slot> slot = slots_->take();
+    std::unique_ptr<Slot> slot = slots_->take(slot_bytes(*tensors[b.tensor].param, b));
     form_input(tensors[b.tensor], b, *slot, factors);
     start_exchange(*tensors[b.tensor].param, b, *slot);
     shared.emplace_back(&b, std::move(slot));
@@ -432,9 +441,7 @@ std::vector<UpdateStat> Muon::step(std::span<const MuonTensor> tensors, int64_t 
                    [](const Block* a, const Block* b) { return a->flops > b->flops; });
   parallel_in_order(static_cast<int64_t>(pooled.size()),
                     [&](int64_t i) { run(*pooled[static_cast<size_t>(i)]); });
-  for (auto& [block, slot] : shared) finish(*block, *slot);
-  // The first is taken first again, so that each keeps a slot of its size.
-  for (auto& [block, slot] : std::views::reverse(shared)) slots_->put(std::move(slot));
+  for (auto& [block, slot] : shared) finish(*block, *slot), slots_->put(std::move(slot));
   std::vector<UpdateStat> stats(tensors.size());
   for (const Block& b : blocks) {
     stats[b.tensor].update_rms += b.update_sq;

@@ -141,6 +141,8 @@ class Muon {
   struct Band;
   struct Factors;
   Factors factors_of(int64_t step, double grad_scale) const;
+  /// What a slot takes for a block of a tensor.
+  static int64_t slot_bytes(const ParamView& param, const Block& block);
   static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);
   static std::vector<bool> uses_all_threads(std::span<const Block> blocks,
                                             std::span<const MuonTensor> tensors);

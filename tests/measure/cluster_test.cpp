@@ -60,6 +60,14 @@ TEST(Cluster, BadOnesAreRefusedByLine) {
   refused(kGood + "[[device.points]]\nm = 8\nn = 8\nk = 8\ntflops = 1.0\ntype = \"f32\"\n",
           {"c.toml:10", "names no rate"});
   refused(kGood + "[[device.points]]\nm = 8\nn = 8\nk = 8\ntflops = 1.0\ntype = \"f16\"\n", {"none of f32"});
+  refused(kGood + "[[device.points]]\nop = \"wobble\"\nbytes = 8.0\ngb_per_s = 1.0\n",
+          {"'wobble' is none of"});
+  refused(kGood + "[[device.points]]\nop = \"add_norm\"\ngb_per_s = 1.0\n", {"bytes", "not set"});
+  refused(kGood + "[[device.points]]\nop = \"add_norm\"\nbytes = 8.0\ngb_per_s = 1.0\ntflops = 1.0\n",
+          {"one of them"});
+  refused(
+      kGood + "[[device.points]]\nop = \"attention\"\nwidth = 8\nlength = 8\ntflops = 1.0\ngb_per_s = 1.0\n",
+      {"not attention"});
   refused("[device]\nmemory = \"much\"\nbandwidth = 1.0\nrates = { f32 = 1.0 }\n", {"c.toml:2", "80GB"});
 }
 

@@ -88,34 +88,48 @@ TEST(MeasuredCluster, CurvesLeaveOutSizesThatTookLessTimeThanSmallerOnes) {
 
 OpSpan span(const OpSizes& sizes, OpPass pass, double seconds, double flops) {
   OpSpan s;
-  s.op = sizes.width > 0 ? "attention" : "linear", s.pass = pass, s.end = seconds, s.flops = flops;
+  s.op = sizes.width > 0 ? "attention" : "linear";
+  s.what = sizes.width > 0 ? TimeOf::attention : TimeOf::products;
+  s.pass = pass, s.end = seconds, s.flops = flops;
   s.sizes = sizes;
   return s;
 }
 
-/// One rank at half of a peak of 100 GFLOP/s in its products, of 200 in attention forward, of 50 backward.
+/// One rank at half of a peak of 100 GFLOP/s in its products, of 200 in attention forward, of 50 backward; at a
+/// quarter of 20 GB/s in an op that adds, at a tenth of the peak in one that convolves, and at 40 GFLOP/s in the
+/// products of an update that moves 8 GB in 0.4 of its 2.4 s.
 ProfileReport profile() {
   ProfileReport r;
   r.precision = "bf16";
   RankProfile rank;
-  rank.peak_gflops = {90, 100, 110};
+  rank.peak_gflops = {90, 100, 110}, rank.read_gbs = {20};
+  rank.update = {.flops = 80e9, .bytes = 8e9};
   StepSpan step;
+  step.phases = {{StepPart::update, 20, 22.4}};
+  OpSpan add = span({}, OpPass::forward, 1, 1e9), cca = span({}, OpPass::input_gradient, 2, 20e9);
+  add.op = "add", add.what = TimeOf::kernels, add.bytes = 5e9;
+  cca.op = "cca", cca.what = TimeOf::kernels, cca.bytes = 1e9;
   const OpSizes product{512, 256, 128, 0, 0}, attention{0, 0, 0, 64, 512};
-  step.ops = {
-      span(product, OpPass::forward, 1, 60e9),           span(product, OpPass::weight_gradient, 1, 40e9),
-      span(attention, OpPass::forward, 1, 200e9),        span(attention, OpPass::recompute, 1, 200e9),
-      span(attention, OpPass::input_gradient, 2, 100e9), span({}, OpPass::forward, 5, 1e9)};
+  step.ops = {span(product, OpPass::forward, 1, 60e9),
+              span(product, OpPass::weight_gradient, 1, 40e9),
+              span(attention, OpPass::forward, 1, 200e9),
+              span(attention, OpPass::recompute, 1, 200e9),
+              span(attention, OpPass::input_gradient, 2, 100e9),
+              span({}, OpPass::forward, 5, 1e9),
+              add,
+              cca};
   rank.steps = {step};
   r.ranks = {rank};
   return r;
 }
 
 TEST(MeasuredCluster, PointsOfAProfileAreSharesOfItsPeak) {
-  const std::vector<DevicePoint> points = points_of(profile(), 0.3);
-  ASSERT_EQ(points.size(), 3u);
+  const std::vector<DevicePoint> points = points_of(profile(), 0.3, 10);
+  ASSERT_EQ(points.size(), 6u);
   for (const DevicePoint& p : points) {
-    EXPECT_EQ(p.type, "bf16");
+    EXPECT_EQ(p.type, p.op == "update" ? "f32" : "bf16");
     EXPECT_EQ(p.quality, Quality::measured);
+    if (p.bytes > 0) continue;
     const double share = p.op == "linear" ? 0.5 : p.pass == "forward" ? 2 : 0.5;
     EXPECT_NEAR(p.tflops, 0.3 * share, 1e-9) << p.op << " " << p.pass;
   }
@@ -126,15 +140,31 @@ TEST(MeasuredCluster, PointsOfAProfileAreSharesOfItsPeak) {
   EXPECT_EQ(product->sizes.k, 128);
 }
 
+/// Another op is as fast as its bytes or its FLOPs pass, whichever are nearer to what the machine does.
+TEST(MeasuredCluster, PointsOfOtherOpsHaveTheRateThatLimitsThem) {
+  int found = 0;
+  for (const DevicePoint& p : points_of(profile(), 0.3, 10)) {
+    if (p.bytes == 0) continue;
+    ++found;
+    const bool adds = p.op == "add", update = p.op == "update";
+    EXPECT_EQ(p.bytes, adds ? 5e9 : update ? 8e9 : 1e9) << p.op;
+    EXPECT_EQ(p.pass, adds || update ? "forward" : "backward") << p.op;
+    EXPECT_NEAR(p.gb_per_s, adds ? 2.5 : 0, 1e-9) << p.op;
+    EXPECT_NEAR(p.tflops, adds ? 0 : update ? 0.12 : 0.03, 1e-9) << p.op;
+  }
+  EXPECT_EQ(found, 3);
+}
+
 TEST(MeasuredCluster, ARunsPointsStandForTheirNeighbourhood) {
-  const std::vector<DevicePoint> of_run = points_of(profile(), 0.3);
-  DevicePoint near = of_run.front(), far = near, other = near;
-  ASSERT_EQ(near.op, "attention");
+  const std::vector<DevicePoint> of_run = points_of(profile(), 0.3, 10);
+  DevicePoint near = *std::find_if(of_run.begin(), of_run.end(),
+                                   [](const auto&p) { return p.op == "attention"; }),
+              far = near, other = near;
   near.sizes.length = 1000, far.sizes.length = 1100, other.type = "f32";
   const std::vector<DevicePoint> kept = preferred_points(of_run, {near, far, other});
-  ASSERT_EQ(kept.size(), 5u);
-  EXPECT_EQ(kept[3].sizes.length, 1100);
-  EXPECT_EQ(kept[4].type, "f32");
+  ASSERT_EQ(kept.size(), 8u);
+  EXPECT_EQ(kept[6].sizes.length, 1100);
+  EXPECT_EQ(kept[7].type, "f32");
 }
 
 ClusterMeasureOptions quick(const std::string& folder) {

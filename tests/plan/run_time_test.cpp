@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/parameter.h"
+#include "optim/update_cost.h"
 #include "plan/fabric.h"
 #include "support/small_cluster.h"
 
@@ -44,6 +45,61 @@ TEST(RunTime, TheFirstGatherAndTheLastReductionOfFullShardingAreExposed) {
   const RunTime time = time_run(plan_ranks(r, {8, 1}), slow);
   EXPECT_GE(time.step.ranks[0].exposed.at("data"), 0.999 * first);
   EXPECT_LE(time.step.ranks[0].exposed.at("data"), 1.001 * (first + second));
+}
+
+/// One rank of a small cluster with what was measured of ops and updates.
+RunTime timed(const Recipe& r, const std::vector<DevicePoint>& points) {
+  Cluster cluster = small_cluster("80GB");
+  cluster.device.points = points;
+  return time_run(plan_ranks(r, {1, 1}), cluster);
+}
+
+DevicePoint point(const std::string& op, double bytes, double tflops, double gb_per_s) {
+  DevicePoint p;
+  p.op = op, p.bytes = bytes, p.tflops = tflops, p.gb_per_s = gb_per_s, p.type = "f32";
+  return p;
+}
+
+/// An op takes its bytes over the rate of its own points, whichever their type, and no other op does.
+TEST(RunTime, OpsFollowTheirPoints) {
+  const Recipe r = recipe({});
+  const auto kernels = [&](double gb_per_s) {
+    const RunTime t = timed(r, {point("add_norm", 1e6, 0, gb_per_s), point("wait", 1e6, 0, 1e-3)});
+    return t.step.ranks[0].busy[static_cast<size_t>(TimeOf::kernels)];
+  };
+  const double slow = kernels(1), slower = kernels(0.5), slowest = kernels(0.25);
+  EXPECT_GT(slower, slow);
+  EXPECT_NEAR(slowest - slower, 2 * (slower - slow), 1e-9 * slowest);
+}
+
+/// Muon's products take FLOPs over their points' rate of their type, and its bytes the memory's.
+TEST(RunTime, UpdatesFollowTheirPoints) {
+  const Recipe r = recipe({"--optimizer.matrices=muon"});
+  const UpdateCost cost = update_cost(PaperRank(r, {1, 1}, 0).engine().optimizer());
+  ASSERT_GT(cost.flops, 0);
+  const auto seconds = [&](const std::vector<DevicePoint>& points) {
+    return timed(r, points).step.ranks[0].busy[static_cast<size_t>(TimeOf::optimizer)];
+  };
+  const double moved = cost.bytes / (1e9 * small_cluster("80GB").device.bandwidth);
+  EXPECT_NEAR(seconds({point("update", 1e6, 0.5, 0)}), cost.flops / 0.5e12 + moved, 1e-12);
+  EXPECT_NEAR(seconds({point("update", 1e6, 0.5, 0), point("update", 1e6, 0, 2)}),
+              cost.flops / 0.5e12 + cost.bytes / 2e9, 1e-9);
+  DevicePoint other = point("update", 1e6, 0.5, 0);
+  other.type = "bf16";  // of products that this update does not make
+  EXPECT_EQ(seconds({other}), seconds({}));
+}
+
+/// Each rank that has a slice of a matrix orthogonalises the whole.
+TEST(RunTime, SlicesOfMatricesCostTheWhole) {
+  const auto flops = [](const std::vector<std::string>& more, int ranks) {
+    std::vector<std::string> all = {"--optimizer.matrices=muon"};
+    all.insert(all.end(), more.begin(), more.end());
+    return update_cost(PaperRank(recipe(all), {ranks, 1}, 0).engine().optimizer()).flops;
+  };
+  const double alone = flops({}, 1);
+  EXPECT_NEAR(flops({"--parallel.tensor=2"}, 2), alone, 1e-9 * alone);
+  const double shared = flops({"--parallel.shard=optimizer", "--parallel.whole_matrices=true"}, 2);
+  EXPECT_LT(shared, 0.7 * alone);
 }
 
 /// Where links are slow, a step takes as long as what they carry: gathers forward and backward, reductions.
