@@ -43,9 +43,9 @@ struct DeviceRates {
 /// The name of points of optimizers' updates.
 inline constexpr const char* kUpdatePoint = "update";
 
-/// What a kernel reaches: products ("linear", whatever op they are of), attention, or any other op by its name,
-/// whose speed follows from its bytes alone. "update": that of an optimizer, its products (tflops, by their
-/// type) apart from what else it reads and writes (gb_per_s).
+/// What a kernel reaches: products ("linear", whatever op they are of), attention, or any other op by its
+/// name, whose speed follows from its bytes alone. "update": that of an optimizer, its products (tflops, by
+/// their type) apart from what else it reads and writes (gb_per_s).
 struct DevicePoint : Sourced {
   std::string op = "linear", pass = "forward", type = "bf16";
   OpSizes sizes;

@@ -88,8 +88,8 @@ struct Ceilings {
   double flops, bytes;
 };
 
-/// What ops reach by their sizes, as shares of what the machine does. Products of all passes of a shape are one
-/// point, of other ops the forward passes and the others.
+/// What ops reach by their sizes, as shares of what the machine does. Products of all passes of a shape are
+/// one point, of other ops the forward passes and the others.
 class PointSums {
  public:
   void add(const std::string& op, TimeOf what, OpPass pass, const OpSizes& sizes, double flops, double bytes,
@@ -130,7 +130,7 @@ class PointSums {
   std::map<std::tuple<std::string, OpSizes, double, bool>, Sum> sums_;
 };
 
-/// Of its products, once its bytes took their time at the bandwidth; of an update without products of its bytes.
+/// Of its products, once its bytes took their time at the bandwidth; without products of its bytes.
 DevicePoint update_point(const UpdateCost& update, double seconds, const Ceilings& machine) {
   DevicePoint p = PointSums::point_of(kUpdatePoint, update.bf16 ? "bf16" : "f32", {}, false, "");
   p.bytes = update.bytes;

@@ -49,8 +49,8 @@ std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflo
 std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,
                                           const std::vector<DevicePoint>& others);
 
-/// With the points of runs' profiles. Called by all ranks, which get the same. Uses the thread pool; not while
-/// kernels run. Throws Error where the ranks are on several hosts.
+/// With the points of runs' profiles. Called by all ranks, which get the same. Uses the thread pool; not
+/// while kernels run. Throws Error where the ranks are on several hosts.
 Cluster measure_cluster(World& world, const ClusterMeasureOptions& options,
                         const std::vector<ProfileReport>& profiles = {});
 

@@ -1,6 +1,6 @@
-// How long a kernel takes on a device of a cluster: by the points of the cluster file nearest to its shape (of
-// ops that are neither products nor attention: to its bytes), else by the share of the peak that the file
-// describes, else by what its bytes take; never less than the start of a kernel.
+// How long a kernel takes on a device of a cluster: by the points of the cluster file nearest to its shape
+// (of ops that are neither products nor attention: to its bytes), else by the share of the peak that the
+// file describes, else by what its bytes take; never less than the start of a kernel.
 #pragma once
 #include <cmath>
 

@@ -95,9 +95,9 @@ OpSpan span(const OpSizes& sizes, OpPass pass, double seconds, double flops) {
   return s;
 }
 
-/// One rank at half of a peak of 100 GFLOP/s in its products, of 200 in attention forward, of 50 backward; at a
-/// quarter of 20 GB/s in an op that adds, at a tenth of the peak in one that convolves, and at 40 GFLOP/s in the
-/// products of an update that moves 8 GB in 0.4 of its 2.4 s.
+/// One rank at half of a peak of 100 GFLOP/s in its products, of 200 in attention forward, of 50 backward; at
+/// a quarter of 20 GB/s in an op that adds, at a tenth of the peak in one that convolves, and at 40 GFLOP/s
+/// in the products of an update that moves 8 GB in 0.4 of its 2.4 s.
 ProfileReport profile() {
   ProfileReport r;
   r.precision = "bf16";

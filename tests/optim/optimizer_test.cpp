@@ -329,8 +329,8 @@ TEST(Muon, UpdateRmsIsAFifthOfTheRateForZayaShapes) {
   }
 }
 
-/// What a plan counts is what steps come to hold: of one thread all of it, of two at most, whichever thread is
-/// first.
+/// What a plan counts is what steps come to hold: of one thread all of it, of two at most, whichever thread
+/// is first.
 TEST(Muon, ScratchIsWhatWasPlanned) {
   const int before = num_threads();
   for (const int threads : {1, 2}) {
