@@ -59,12 +59,18 @@ std::vector<double> mean_of_ranks(Communicator& group, std::vector<double> mine)
 
 /// Rates of a rank while all others measure too.
 void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSpec& device) {
-  // Long enough for turns: ranks may share cores.
-  const double seconds = group.size() > 1 ? std::max(0.1, o.seconds) : std::max(0.02, o.seconds);
+  // As a profile measures them (measure/profile_run.h), and of several ranks long enough for turns: they may
+  // share cores.
+  const double seconds = std::max(0.1, o.seconds);
   std::vector<double> fma, read, dot;
   for (int trial = 0; trial < o.trials; ++trial) {
-    fma.push_back(shared_fma_gflops(seconds, 0, agree_on_begin(group)));
-    read.push_back(shared_read_gbs(seconds, 0, agree_on_begin(group)));
+    if (group.size() == 1) {
+      const MachinePeak peak = machine_peak();
+      fma.push_back(peak.fma_gflops), read.push_back(peak.read_gbs);
+    } else {
+      fma.push_back(shared_fma_gflops(seconds, 0, agree_on_begin(group)));
+      read.push_back(shared_read_gbs(seconds, 0, agree_on_begin(group)));
+    }
     group.barrier();
     dot.push_back(dot_peak_gflops() / fma_peak_gflops());
   }
