@@ -48,7 +48,8 @@ Cluster this_machine(const Preflight& measured) {
   Cluster c;
   c.name = "this machine";
   c.devices = 1;
-  c.device.rates.f32 = c.device.rates.bf16 = 1e-3 * measured.peak_gflops;
+  c.device.rates.bf16 = 1e-3 * measured.peak_gflops;
+  c.device.rates.f32 = measured.f32_gflops > 0 ? 1e-3 * measured.f32_gflops : c.device.rates.bf16;
   c.device.bandwidth = measured.read_gbs;
   c.device.product_share = 0.85;
   c.device.attention_share = 0.5;

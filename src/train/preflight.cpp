@@ -293,6 +293,7 @@ Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t
   Preflight f =
       plan_engine(engine, recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops,
                   peak.read_gbs);
+  f.f32_gflops = peak.fma_gflops;
   f.process_bytes = process_bytes;
   plan_balance(engine, f);
   if (data != nullptr) {

@@ -32,6 +32,7 @@ struct PhasePlan {
 
 struct Preflight {
   double peak_gflops = 0;  ///< of products in the run's precision
+  double f32_gflops = 0;   ///< of products in f32, as an optimizer makes them; 0: the same
   double read_gbs = 0;
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t scratch_bytes = 0;    ///< of the update, kept once it was made; 0 where a GPU makes it

@@ -152,6 +152,22 @@ TEST(Forecast, FollowsTheMeasuredRates) {
   EXPECT_NE(ranks[0].missing.find("links between ranks"), std::string::npos);
 }
 
+/// Muon's products are f32 in a bf16 run too, at the rate of those.
+TEST(Forecast, TheUpdateHasARateOfItsOwn) {
+  const Recipe recipe =
+      recipe_from_tree(parse_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n", "test"),
+                       {"--model.preset=llama-small", "--model.vocab=512", "--phases.0.batch=4",
+                        "--phases.0.sequence=128", "--run.precision=bf16"});
+  const TrainEngine engine(on_paper(recipe), Backing::nothing);
+  const auto seconds = [&](double f32_gflops) {
+    Preflight measured = plan_engine(engine, 100, 10);
+    measured.f32_gflops = f32_gflops;
+    return forecast_steps(recipe, 1, measured)[0].seconds;
+  };
+  const double update = engine.optimizer().update_flops() / (0.85 * 100e9);
+  EXPECT_NEAR(seconds(50) - seconds(100), update, 1e-6 * update);
+}
+
 /// The step of a phase that samples holds the sampling: half the signal means twice the replies.
 TEST(Forecast, HoldsWhatAPhaseSamples) {
   register_rl_environments();
