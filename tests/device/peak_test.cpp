@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "device/simd/isa.h"
 #include "support/long_tests.h"
 
@@ -44,6 +45,21 @@ TEST(Peak, RatesOfThoseThatShareCoresAddUpToTheMachines) {
     least = std::min(least, std::accumulate(rates.begin(), rates.end(), 0.0));
   }
   EXPECT_LT(least, 1.3 * alone);  // each alone would measure twice of it
+}
+
+/// Ranks that share cores begin together; a time on another host's clock, or one that is past, is now.
+TEST(Peak, RatesOfASharedMachineBeginWhenAsked) {
+  constexpr double kSeconds = 0.01, kAhead = 0.05;
+  for (double (*const rate)(double, int, double) : {shared_fma_gflops, shared_read_gbs}) {
+    const double begin = monotonic_seconds() + kAhead;
+    EXPECT_GT(rate(kSeconds, 1, begin), 0);
+    EXPECT_GE(monotonic_seconds(), begin + kSeconds);
+    for (const double elsewhere : {-1e6, 1e6}) {
+      const double now = monotonic_seconds();
+      EXPECT_GT(rate(kSeconds, 1, now + elsewhere), 0);
+      EXPECT_LT(monotonic_seconds(), now + 60);
+    }
+  }
 }
 
 TEST(Peak, BandwidthIsPlausible) {

@@ -190,6 +190,7 @@ TEST(MeasuredCluster, OfTwoRanksHasTheLinksBetweenThem) {
   ASSERT_EQ(c.links.size(), 1u);
   EXPECT_EQ(c.links[0].kind, LinkKind::shared);
   EXPECT_EQ(c.links[0].quality, Quality::measured);
+  EXPECT_EQ(c.device.rate_beside_transfers, 0) << "the cores that compute send";
   EXPECT_FALSE(c.curves.empty());
   const Fabric fabric(c);
   EXPECT_GT(fabric.collective(CommKind::all_reduce, {2, 2}, 1e6).seconds, 0);

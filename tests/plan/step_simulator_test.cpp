@@ -157,6 +157,20 @@ TEST(StepSimulator, ATransferSlowsTheKernelsBesideIt) {
   expect_adds_up(simulate_step(input));
 }
 
+/// Where the processor that computes also sends, a transfer hides behind nothing.
+TEST(StepSimulator, ATransferMayTakeTheProcessor) {
+  StepInput input = one_rank(one_forward_one_backward, 3,
+                             {kernel(1), transfer(0.5, 0), kernel(1), wait_for(0)}, {kernel(4)});
+  input.beside = 0;
+  EXPECT_NEAR(simulate_step(input).seconds, 3 * 6.5, 1e-9);
+  expect_adds_up(simulate_step(input));
+  input = one_rank(one_forward_one_backward, 4, {kernel(1)}, {kernel(2)});
+  input.ends = {{{0.5, 0.5, 0.5, 0.5}, 0, 0, 0}};
+  input.beside = 0;
+  EXPECT_NEAR(simulate_step(input).seconds, 12 + 4 * 0.5, 1e-9);
+  expect_adds_up(simulate_step(input));
+}
+
 /// Merged passes compute while the other waits: with many micro-batches nothing stays exposed in the middle.
 TEST(StepSimulator, MergedPassesHideEachOthersTransfers) {
   const TimedProgram forward = {kernel(1), transfer(1), kernel(1)},
@@ -187,7 +201,7 @@ TEST(StepSimulator, MoreCostIsNeverLess) {
     expect_adds_up(t);
     return t.seconds;
   };
-  for (const double beside : {1.0, 0.8}) {
+  for (const double beside : {1.0, 0.8, 0.0}) {
     const double base = step(1, 0.2, 0.1, 0.3, 1, beside);
     EXPECT_LE(step(1, 0.2, 0.1, 0.3, 1, 1), base);
     for (double more = 1.1; more < 4; more *= 1.3) {
