@@ -182,12 +182,16 @@ std::vector<bool> Muon::uses_all_threads(std::span<const Block> blocks, std::spa
   return all;
 }
 
+std::pair<int64_t, int64_t> Muon::whole_of(const ParamView& p, const Block& b) {
+  const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
+  return p.sharding.dim == 0 ? std::pair{slices * b.rows, b.cols} : std::pair{b.rows, slices * b.cols};
+}
+
 int64_t Muon::slot_bytes(const ParamView& p, const Block& b) {
   const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
-  const bool rows_cut = p.sharding.dim == 0;
+  const auto [rows, cols] = whole_of(p, b);
   return b.count() * (slices > 1 ? 1 + 2 * slices : 1) * static_cast<int64_t>(sizeof(float)) +
-         NewtonSchulzScratch::bytes_of(rows_cut ? slices * b.rows : b.rows,
-                                       rows_cut ? b.cols : slices * b.cols);
+         NewtonSchulzScratch::bytes_of(rows, cols);
 }
 
 int64_t Muon::planned_scratch_bytes(std::span<const MuonTensor> tensors) const {
@@ -217,11 +221,9 @@ double Muon::flops(const ParamView& p) const {
   };
   double flops = 0;
   for (const Block& b : blocks_of({&tensor, 1})) {
-    const int64_t slices = p.sharding.group == nullptr ? 1 : p.sharding.group->size();
-    const bool rows_cut = p.sharding.dim == 0;
-    if (p.sharding.blocks.empty())
-      flops += of((rows_cut ? slices : 1) * b.rows, (rows_cut ? 1 : slices) * b.cols);
-    for (const int64_t rows : p.sharding.blocks) flops += of(rows, b.cols);
+    const auto [rows, cols] = whole_of(p, b);
+    if (p.sharding.blocks.empty()) flops += of(rows, cols);
+    for (const int64_t height : p.sharding.blocks) flops += of(height, b.cols);
   }
   return flops;
 }
@@ -323,11 +325,9 @@ void Muon::orthogonalise_blocks(const ParamView& p, const Block& block, Slot& sl
 }
 
 std::vector<Muon::Band> Muon::bands_of(const ParamView& p, const Block& block) {
-  const int64_t slices = p.sharding.group != nullptr ? p.sharding.group->size() : 1;
   if (p.sharding.blocks.empty()) {
-    const bool rows_cut = p.sharding.dim == 0;
-    return {
-        {block.begin, block.end, (rows_cut ? slices : 1) * block.rows, (rows_cut ? 1 : slices) * block.cols}};
+    const auto [rows, cols] = whole_of(p, block);
+    return {{block.begin, block.end, rows, cols}};
   }
   std::vector<Band> bands;
   int64_t local = block.offset;

@@ -20,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/enum.h"
@@ -141,6 +142,8 @@ class Muon {
   struct Band;
   struct Factors;
   Factors factors_of(int64_t step, double grad_scale) const;
+  /// The matrix [rows, cols] of which a rank has a block.
+  static std::pair<int64_t, int64_t> whole_of(const ParamView& param, const Block& block);
   /// What a slot takes for a block of a tensor.
   static int64_t slot_bytes(const ParamView& param, const Block& block);
   static std::vector<Block> blocks_of(std::span<const MuonTensor> tensors);

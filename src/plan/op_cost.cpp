@@ -10,6 +10,34 @@
 namespace ingot {
 namespace {
 
+/// The mean of what points reach at distances, the nearest counting most: weights fall with the square.
+/// Exact at a point.
+struct Blend {
+  double sum = 0, weights = 0, nearest = 1e300;
+  Quality quality = Quality::described;  ///< of the nearest
+  void add(double distance, double reached, Quality of) {
+    if (std::fabs(distance) < nearest) nearest = std::fabs(distance), quality = of;
+    const double weight = 1 / (distance * distance + 1e-9);
+    sum += weight * reached, weights += weight;
+  }
+  double mean() const { return sum / weights; }
+};
+/// Of points that have bytes: FLOP/s and bytes a second.
+struct Rates {
+  Blend flops, bytes;
+};
+
+/// What points of so many bytes say that match.
+template <class Matches>
+Rates rates_at(const DeviceSpec& device, double bytes, const Matches& matches) {
+  Rates rates;
+  for (const DevicePoint& p : device.points)
+    if (p.bytes > 0 && matches(p))
+      (p.tflops > 0 ? rates.flops : rates.bytes)
+          .add(std::log(bytes / p.bytes), 1e12 * p.tflops + 1e9 * p.gb_per_s, p.quality);
+  return rates;
+}
+
 /// A product further away than that in every dimension is not known by the points: small ones leave most of
 /// a device idle. Three powers of e.
 constexpr double kFar = 3;
@@ -42,16 +70,6 @@ OpCostModel::Reached OpCostModel::reached(const PassStep& s) const {
   return {(attends ? device_.attention_share : device_.product_share) * peak_of(type), Quality::described};
 }
 
-template <class Matches>
-OpCostModel::Rates OpCostModel::rates_at(double bytes, const Matches& matches) const {
-  Rates rates;
-  for (const DevicePoint& p : device_.points)
-    if (p.bytes > 0 && matches(p))
-      (p.tflops > 0 ? rates.flops : rates.bytes)
-          .add(std::log(bytes / p.bytes), 1e12 * p.tflops + 1e9 * p.gb_per_s, p.quality);
-  return rates;
-}
-
 OpTime OpCostModel::time_of(const PassStep& s) const {
   OpTime t{memory_seconds(s.bytes), device_.quality};
   if (s.what == TimeOf::products || s.what == TimeOf::attention) {
@@ -59,7 +77,8 @@ OpTime OpCostModel::time_of(const PassStep& s) const {
     t = {std::max(s.flops / r.flops, t.seconds), r.quality};
   } else if (s.bytes > 0) {
     const char* const pass = s.direction == Direction::forward ? "forward" : "backward";
-    const Rates r = rates_at(s.bytes, [&](const DevicePoint& p) { return p.op == s.op && p.pass == pass; });
+    const Rates r =
+        rates_at(device_, s.bytes, [&](const DevicePoint& p) { return p.op == s.op && p.pass == pass; });
     if (r.flops.weights > 0 && r.flops.nearest <= r.bytes.nearest)
       t = {s.flops / r.flops.mean(), r.flops.quality};
     else if (r.bytes.weights > 0)
@@ -71,7 +90,7 @@ OpTime OpCostModel::time_of(const PassStep& s) const {
 
 OpTime OpCostModel::time_of(const UpdateCost& u) const {
   const char* const type = u.bf16 || device_.rates.f32 == 0 ? "bf16" : "f32";
-  const Rates r = rates_at(u.bytes, [&](const DevicePoint& p) {
+  const Rates r = rates_at(device_, u.bytes, [&](const DevicePoint& p) {
     return p.op == kUpdatePoint && (p.tflops == 0 || p.type == type);
   });
   const double moved = r.bytes.weights > 0 ? u.bytes / r.bytes.mean() : memory_seconds(u.bytes);

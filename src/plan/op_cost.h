@@ -2,8 +2,6 @@
 // (of ops that are neither products nor attention: to its bytes), else by the share of the peak that the
 // file describes, else by what its bytes take; never less than the start of a kernel.
 #pragma once
-#include <cmath>
-
 #include "measure/cluster.h"
 #include "plan/op_program.h"
 
@@ -31,25 +29,7 @@ class OpCostModel {
     double flops;  ///< a second
     Quality quality;
   };
-  /// The mean of what points reach at distances, the nearest counting most: weights fall with the square.
-  /// Exact at a point.
-  struct Blend {
-    double sum = 0, weights = 0, nearest = 1e300;
-    Quality quality = Quality::described;  ///< of the nearest
-    void add(double distance, double reached, Quality of) {
-      if (std::fabs(distance) < nearest) nearest = std::fabs(distance), quality = of;
-      const double weight = 1 / (distance * distance + 1e-9);
-      sum += weight * reached, weights += weight;
-    }
-    double mean() const { return sum / weights; }
-  };
-  /// Of points that have bytes: FLOP/s and bytes a second.
-  struct Rates {
-    Blend flops, bytes;
-  };
   Reached reached(const PassStep& step) const;
-  template <class Matches>
-  Rates rates_at(double bytes, const Matches& matches) const;
   double peak_of(const std::string& type) const { return 1e12 * device_.rates.of(type); }
 
   const DeviceSpec& device_;

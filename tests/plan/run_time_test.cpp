@@ -64,7 +64,7 @@ DevicePoint point(const std::string& op, double bytes, double tflops, double gb_
 TEST(RunTime, OpsFollowTheirPoints) {
   const Recipe r = recipe({});
   const auto kernels = [&](double gb_per_s) {
-    const RunTime t = timed(r, {point("add_norm", 1e6, 0, gb_per_s), point("wait", 1e6, 0, 1e-3)});
+    const RunTime t = timed(r, {point("add_norm", 1e6, 0, gb_per_s), point("cca", 1e6, 0, 1e-3)});
     return t.step.ranks[0].busy[static_cast<size_t>(TimeOf::kernels)];
   };
   const double slow = kernels(1), slower = kernels(0.5), slowest = kernels(0.25);
@@ -98,6 +98,19 @@ TEST(RunTime, SlicesOfMatricesCostTheWhole) {
   };
   const double alone = flops({}, 1);
   EXPECT_NEAR(flops({"--parallel.tensor=2"}, 2), alone, 1e-9 * alone);
+  const auto gathered = [](const std::vector<std::string>& more, int ranks) {
+    std::vector<std::string> all = {"--optimizer.matrices=muon"};
+    all.insert(all.end(), more.begin(), more.end());
+    double bytes = 0;
+    const PaperRank rank(recipe(all), {ranks, 1}, 0);
+    for (const UpdateGather& g : update_gathers(rank.engine().optimizer())) {
+      EXPECT_EQ(g.ranks->size(), ranks);
+      bytes += g.bytes;
+    }
+    return bytes;
+  };
+  EXPECT_EQ(gathered({}, 1), 0);
+  EXPECT_GT(gathered({"--parallel.tensor=2"}, 2), 1e7) << "all matrices of 4 million elements, in fp32";
   const double shared = flops({"--parallel.shard=optimizer", "--parallel.whole_matrices=true"}, 2);
   EXPECT_LT(shared, 0.7 * alone);
 }
