@@ -2,6 +2,7 @@
 #include "comm/communicator.h"
 
 #include "base/clock.h"
+#include "base/processor_time.h"
 #include "comm/staged.h"
 
 namespace ingot {
@@ -25,7 +26,7 @@ class SelfCommunicator final : public Communicator {
 
 }  // namespace
 
-WaitListener::WaitListener(std::function<void(double, double)> callback)
+WaitListener::WaitListener(std::function<void(const WaitSpan&)> callback)
     : callback_(std::move(callback)), previous_(listener) {
   listener = this;
 }
@@ -36,11 +37,11 @@ WaitListener::~WaitListener() {
 void Pending::wait() {
   const auto state = std::move(state_);
   if (state == nullptr) return;
-  const double begin = listener != nullptr ? monotonic_seconds() : 0;
+  if (listener == nullptr) return state->wait();
+  const double begin = monotonic_seconds(), busy = processor_seconds();
   state->wait();
-  if (listener == nullptr) return;
-  const double end = monotonic_seconds();
-  for (const WaitListener* l = listener; l != nullptr; l = l->previous_) l->callback_(begin, end);
+  const WaitSpan span{begin, monotonic_seconds(), processor_seconds() - busy};
+  for (const WaitListener* l = listener; l != nullptr; l = l->previous_) l->callback_(span);
 }
 
 std::string CommRequest::str() const {

@@ -64,18 +64,24 @@ class Pending {
   std::unique_ptr<State> state_;
 };
 
-/// While it lives, calls `callback` after every wait of its thread for other ranks, with begin and end of the
-/// wait by monotonic_seconds(). Listeners of a thread are all called, the newest first.
+/// A wait for other ranks.
+struct WaitSpan {
+  double begin, end;  ///< by monotonic_seconds()
+  double processor;   ///< seconds of processors that the process used meanwhile: to move data, and to look
+};
+
+/// While it lives, calls `callback` after every wait of its thread for other ranks. Listeners of a thread are
+/// all called, the newest first.
 class WaitListener {
  public:
-  explicit WaitListener(std::function<void(double begin, double end)> callback);
+  explicit WaitListener(std::function<void(const WaitSpan&)> callback);
   ~WaitListener();
   WaitListener(const WaitListener&) = delete;
   WaitListener& operator=(const WaitListener&) = delete;
 
  private:
   friend class Pending;
-  const std::function<void(double, double)> callback_;
+  const std::function<void(const WaitSpan&)> callback_;
   WaitListener* const previous_;
 };
 

@@ -9,6 +9,7 @@ namespace ingot {
 namespace {
 
 constexpr int kBatches = 5;
+constexpr int64_t kColdBytes = int64_t{64} << 20;  ///< that a rank reads, and as many that it writes
 constexpr int64_t kPairBytes = int64_t{1} << 20;
 constexpr CommKind kKinds[] = {CommKind::all_reduce, CommKind::reduce_scatter, CommKind::all_gather,
                                CommKind::broadcast,  CommKind::all_to_all,     CommKind::barrier};
@@ -19,20 +20,25 @@ double largest(Communicator& c, double value) {
   return *std::max_element(all.begin(), all.end());
 }
 
+/// What operations read and write.
+struct Memory {
+  Memory(int64_t bytes, bool walks) : from(static_cast<size_t>(bytes / 4)), to(from.size()), walks(walks) {}
+  std::vector<float> from, to;
+  bool walks;  ///< a call uses what lies behind that of the call before
+};
+
 /// One operation on fp32 tensors made of `rows` elements for each rank.
 class Subject {
  public:
-  Subject(Communicator& c, CommKind kind, int64_t rows)
-      : c_(c),
-        kind_(kind),
-        rows_(rows),
-        a_(static_cast<size_t>(rows * c.size())),
-        b_(a_.size()),
-        split_(static_cast<size_t>(c.size()), rows) {}
+  Subject(Communicator& c, CommKind kind, int64_t rows, Memory& memory)
+      : c_(c), kind_(kind), rows_(rows), memory_(memory), split_(static_cast<size_t>(c.size()), rows) {}
 
   void operator()() {
     const int64_t all = rows_ * c_.size();
-    const Tensor a = Tensor::of(a_.data(), {all}), b = Tensor::of(b_.data(), {all});
+    if (!memory_.walks || next_ + all > static_cast<int64_t>(memory_.from.size())) next_ = 0;
+    const Tensor a = Tensor::of(memory_.from.data() + next_, {all}),
+                 b = Tensor::of(memory_.to.data() + next_, {all});
+    next_ += all;
     switch (kind_) {
       case CommKind::all_reduce:
         return c_.all_reduce(a, b).wait();
@@ -52,8 +58,8 @@ class Subject {
  private:
   Communicator& c_;
   CommKind kind_;
-  int64_t rows_;
-  std::vector<float> a_, b_;
+  int64_t rows_, next_ = 0;
+  Memory& memory_;
   std::vector<int64_t> split_;
 };
 
@@ -92,19 +98,25 @@ double bus_factor(CommKind kind, int ranks) {
   }
 }
 
-CommMeasurement measure_kind(Communicator& c, CommKind kind, int64_t size, double seconds) {
-  const int64_t rows = kind == CommKind::barrier ? 0 : std::max<int64_t>(1, size / 4 / c.size());
-  Subject subject(c, kind, rows);
+int64_t rows_of(const Communicator& c, int64_t size) {
+  return std::max<int64_t>(1, size / 4 / c.size());
+}
+
+CommMeasurement measure_kind(Communicator& c, CommKind kind, int64_t size, double seconds, Memory& memory) {
+  const int64_t rows = kind == CommKind::barrier ? 0 : rows_of(c, size);
+  Subject subject(c, kind, rows, memory);
   CommMeasurement m{kind, c.size(), rows * 4 * c.size(), time_of(c, seconds, subject), 0};
   m.bus_bandwidth = static_cast<double>(m.bytes) / m.seconds * bus_factor(kind, c.size());
   return m;
 }
 
 void measure_group(Communicator& c, const CommMeasureOptions& options, std::vector<CommMeasurement>& out) {
+  const int64_t largest = 4 * c.size() * rows_of(c, options.bytes.back());
+  Memory memory(options.cold ? std::max(kColdBytes, largest) : largest, options.cold);
   for (const CommKind kind : kKinds)
     for (const int64_t size : options.bytes) {
       if (kind == CommKind::barrier && size != options.bytes.front()) continue;
-      out.push_back(measure_kind(c, kind, size, options.seconds));
+      out.push_back(measure_kind(c, kind, size, options.seconds, memory));
     }
 }
 
@@ -196,8 +208,10 @@ int64_t measure_bucket(Communicator& group, double seconds) {
   int sizes = 0;
   for (int64_t size = kFirst; size <= kLast; size *= 2) ++sizes;
   CommReport report;
+  Memory memory(4 * group.size() * rows_of(group, kLast), false);
   for (int64_t size = kFirst; size <= kLast; size *= 2)
-    report.measurements.push_back(measure_kind(group, CommKind::reduce_scatter, size, seconds / sizes));
+    report.measurements.push_back(
+        measure_kind(group, CommKind::reduce_scatter, size, seconds / sizes, memory));
   auto bucket = static_cast<double>(suggested_bucket(report, group.size()));
   group.broadcast(Tensor::of(&bucket, {1}), 0).wait();
   return static_cast<int64_t>(bucket);

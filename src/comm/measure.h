@@ -45,6 +45,8 @@ struct CommMeasureOptions {
   std::vector<int64_t> bytes;  ///< ascending; rounded down to whole elements of every rank
   double seconds = 0.05;       ///< for each measurement, about
   bool messages = true;        ///< pairs too
+  /// Every call moves other memory than the calls before, as in training, so that no cache has it.
+  bool cold = false;
 };
 
 /// Called by all ranks with the same options; every rank gets the same report.

@@ -49,7 +49,8 @@ class MessageWorld : public World {
   void require_whole() const;
 
  protected:
-  MessageWorld(int rank, int ranks);
+  /// `crowded`: the node has more threads of ranks than cores for them.
+  MessageWorld(int rank, int ranks, bool crowded);
   virtual std::unique_ptr<Transport> connect(const std::string& name, const std::vector<int>& members) = 0;
   /// Whether that rank of the world has returned, or failed: it will start no more operations.
   virtual bool has_left(int rank) = 0;
@@ -76,6 +77,7 @@ class MessageWorld : public World {
   void check_wait(Exchange& exchange, double waited, WaitState& state);
   void set_waiting(std::string text);
   [[noreturn]] void break_with(const Error& error);
+  const bool crowded_;
   std::list<std::unique_ptr<Exchange>> in_flight_;
   std::optional<Error> broken_;
   mutable std::mutex mutex_;

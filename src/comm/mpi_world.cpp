@@ -88,8 +88,10 @@ class MpiTransport final : public Transport {
 
 class MpiWorld final : public MessageWorld {
  public:
-  MpiWorld(int rank, int ranks, std::unique_ptr<Watchdog> watchdog)
-      : MessageWorld(rank, ranks), byes_(static_cast<size_t>(ranks)), watchdog_(std::move(watchdog)) {
+  MpiWorld(int rank, int ranks, bool crowded, std::unique_ptr<Watchdog> watchdog)
+      : MessageWorld(rank, ranks, crowded),
+        byes_(static_cast<size_t>(ranks)),
+        watchdog_(std::move(watchdog)) {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_group(MPI_COMM_WORLD, &everyone_), "MPI_Comm_group");
@@ -343,11 +345,10 @@ class MpiWorld final : public MessageWorld {
 };
 
 /// Sets the threads of this rank: ranks of a node that may run on the same cores divide them. $INGOT_THREADS
-/// overrides.
-void share_cores() {
-  if (std::getenv("INGOT_THREADS")) return;
+/// overrides. Whether the cores are too few for the threads.
+bool share_cores() {
   cpu_set_t mine;
-  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return false;
   MPI_Comm node;
   int ranks = 0;
   check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
@@ -363,7 +364,8 @@ void share_cores() {
     CPU_AND(&common, &mine, &theirs);
     on_my_cores += CPU_COUNT(&common) > 0;
   }
-  set_num_threads(std::max(1, CPU_COUNT(&mine) / on_my_cores));
+  if (!std::getenv("INGOT_THREADS")) set_num_threads(std::max(1, CPU_COUNT(&mine) / on_my_cores));
+  return num_threads() * on_my_cores > CPU_COUNT(&mine);
 }
 
 }  // namespace
@@ -374,8 +376,8 @@ std::unique_ptr<World> mpi_world() {
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
-  share_cores();
-  return std::make_unique<MpiWorld>(rank, ranks, std::move(watchdog));
+  const bool crowded = share_cores();
+  return std::make_unique<MpiWorld>(rank, ranks, crowded, std::move(watchdog));
 }
 
 std::string mpi_library() {

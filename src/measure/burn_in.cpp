@@ -10,13 +10,13 @@
 #include "base/host_name.h"
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "base/processor_time.h"
 #include "base/progress.h"
 #include "base/spread.h"
 #include "comm/agree.h"
 #include "comm/self_test.h"
 #include "device/gemm/gemm.h"
 #include "measure/doctor_parts.h"
-#include "measure/processor_time.h"
 #include "measure/scratch_file.h"
 
 namespace ingot {

@@ -71,7 +71,7 @@ struct DeviceSpec : Sourced {
   std::string memory, reserved = "0B";
   bool copies = true;
   double launch_us = 0, hour_price = 0, bandwidth = 0, product_share = 0.7, attention_share = 0.5;
-  double rate_beside_transfers = 1;
+  double rate_beside_transfers = 1, fresh_gb_per_s = 0;
   DeviceRates rates;
   std::vector<DevicePoint> points;
   template <class Visitor>
@@ -88,6 +88,8 @@ struct DeviceSpec : Sourced {
     v("rate_beside_transfers", rate_beside_transfers,
       "share of their rate that kernels keep while a transfer runs beside them; 0: its processor is theirs",
       up_to(1));
+    v("fresh_gb_per_s", fresh_gb_per_s,
+      "GB/s of writing memory that was given back, as gathered weights are; 0: as other memory", up_to(1e9));
     v("rates", rates, "dense peaks");
     v("points", points, "rates that kernels reach");
     visit_source(v);

@@ -62,7 +62,7 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   // As a profile measures them (measure/profile_run.h), and of several ranks long enough for turns: they may
   // share cores.
   const double seconds = std::max(0.1, o.seconds);
-  std::vector<double> fma, read, dot;
+  std::vector<double> fma, read, fresh, dot;
   for (int trial = 0; trial < o.trials; ++trial) {
     if (group.size() == 1) {
       const MachinePeak peak = machine_peak();
@@ -71,6 +71,7 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
       fma.push_back(shared_fma_gflops(seconds, 0, agree_on_begin(group)));
       read.push_back(shared_read_gbs(seconds, 0, agree_on_begin(group)));
     }
+    fresh.push_back(shared_fresh_gbs(seconds, agree_on_begin(group)));
     group.barrier();
     dot.push_back(dot_peak_gflops() / fma_peak_gflops());
   }
@@ -82,11 +83,13 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   smallest.a = smallest.b = ones.data(), smallest.b_transposed = true, smallest.c = &result;
   const double launch = mean_call_seconds(o.seconds, [&] { gemm(smallest); });
   const std::vector<double> mean =
-      mean_of_ranks(group, {spread_of(fma).median, spread_of(read).median, spread_of(dot).median, launch});
+      mean_of_ranks(group, {spread_of(fma).median, spread_of(read).median, spread_of(dot).median, launch,
+                            spread_of(fresh).median});
   device.rates.f32 = rounded(1e-3 * mean[0]);
   device.rates.bf16 = rounded(1e-3 * mean[0] * mean[2]);
   device.bandwidth = rounded(mean[1]);
   device.launch_us = rounded(1e6 * mean[3]);
+  device.fresh_gb_per_s = rounded(mean[4]);
 }
 
 /// What a machine does in a second.
@@ -217,7 +220,7 @@ void set_shares(DeviceSpec& device) {
 
 void measure_links(World& world, const ClusterMeasureOptions& o, Cluster& c) {
   CommMeasureOptions options;
-  options.bytes = o.messages, options.seconds = o.comm_seconds, options.messages = false;
+  options.bytes = o.messages, options.seconds = o.comm_seconds, options.messages = false, options.cold = true;
   for (int n = 2; n < world.ranks(); n *= 2) options.ranks.push_back(n);
   options.ranks.push_back(world.ranks());
   const CommReport report = measure_comm(world, options);
@@ -296,13 +299,14 @@ std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflo
   std::vector<DevicePoint> updates;
   for (const RankProfile& rank : profile.ranks) {
     const Ceilings machine{1e9 * spread_of(rank.peak_gflops).median, 1e9 * spread_of(rank.read_gbs).median};
-    updates.push_back(
-        update_point(rank.update, profile.times(rank)[static_cast<size_t>(TimeOf::optimizer)], machine));
+    const double crowding = rank.crowding();
+    updates.push_back(update_point(
+        rank.update, crowding * profile.times(rank)[static_cast<size_t>(TimeOf::optimizer)], machine));
     updates.back().source = kSource;
     for (const StepSpan& step : rank.steps)
       for (const OpSpan& op : step.ops)
         if (op.what != TimeOf::exchanges)
-          sums.add(op.op, op.what, op.pass, op.sizes, op.flops, op.bytes, op.seconds(), machine);
+          sums.add(op.op, op.what, op.pass, op.sizes, op.flops, op.bytes, crowding * op.seconds(), machine);
   }
   std::vector<DevicePoint> points = sums.points(profile.precision, kSource);
   points.insert(points.end(), updates.begin(), updates.end());

@@ -66,6 +66,17 @@ Spread ProfileReport::step_seconds() const {
   return spread_of(std::move(seconds));
 }
 
+double RankProfile::crowding() const {
+  double processor = 0, seconds = 0;
+  for (const StepSpan& step : steps) {
+    processor += step.processor, seconds += step.end - step.begin;
+    for (const OpSpan& op : step.ops)
+      if (op.what == TimeOf::exchanges) seconds -= op.seconds();
+  }
+  if (processor_share.empty() || seconds <= 0) return 1;
+  return std::max(1.0, processor / (spread_of(processor_share).median * threads * seconds));
+}
+
 double ProfileReport::peak_gflops() const {
   return sum_of_medians(ranks, &RankProfile::peak_gflops);
 }

@@ -46,6 +46,7 @@ struct OpSpan {
   double waited = 0;          ///< of which inside waits, which have spans of their own
   double flops = 0, bytes = 0, wire_bytes = 0;
   OpSizes sizes = {};
+  double processor = 0;  ///< of a wait: seconds of processors, while a rank records
   double seconds() const { return end - begin - waited; }
 };
 
@@ -57,6 +58,7 @@ const char* name_of(StepPart phase);
 
 struct StepSpan {
   double begin = 0, end = 0;
+  double processor = 0;  ///< seconds of the rank's processors outside of waits for other ranks
   std::vector<PhaseSpan> phases;
   std::vector<OpSpan> ops;  ///< in the order in which they ended
 };
@@ -77,8 +79,13 @@ struct RankProfile {
   int rank = 0, threads = 1;
   UpdateCost update;
   std::vector<StepSpan> steps;
-  /// Measured by all ranks at once, before and after the steps.
-  std::vector<double> peak_gflops, read_gbs;
+  /// Measured by all ranks at once, before and after the steps. Processor share: seconds of a processor that
+  /// each thread has in a second while all are busy, 1 or less.
+  std::vector<double> peak_gflops, read_gbs, processor_share;
+
+  /// By how much longer ops take while no rank waits, at least 1. Ranks that share cores are faster while
+  /// others wait for them, which is so in these steps alone.
+  double crowding() const;
 };
 
 /// The sum of all executions with the same key. Seconds exclude inside waits.

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "base/processor_time.h"
 #include "checkpoint/reader.h"
 #include "comm/agree.h"
 #include "device/machine/peak.h"
@@ -101,7 +102,9 @@ void measure_limits(Communicator& group, RankProfile& rank) {
   }
   // All at once and long enough for turns: ranks may share cores.
   for (int i = 0; i < kPeaks; ++i) {
-    rank.peak_gflops.push_back(shared_fma_gflops(kShared, 0, agree_on_begin(group)));
+    const double begin = agree_on_begin(group), busy = processor_seconds();
+    rank.peak_gflops.push_back(shared_fma_gflops(kShared, 0, begin));
+    rank.processor_share.push_back((processor_seconds() - busy) / (kShared * num_threads()));
     rank.read_gbs.push_back(shared_read_gbs(kShared, 0, agree_on_begin(group)));
   }
   group.barrier();
@@ -138,9 +141,7 @@ ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std:
 }
 
 StepRecorder::StepRecorder(double origin, int64_t warm_up)
-    : origin_(origin),
-      warm_up_(warm_up),
-      listener_([this](double begin, double end) { waited(begin, end); }) {}
+    : origin_(origin), warm_up_(warm_up), listener_([this](const WaitSpan& wait) { waited(wait); }) {}
 
 void StepRecorder::end_phase(double now) {
   if (!step_.phases.empty()) step_.phases.back().end = now;
@@ -158,7 +159,8 @@ void StepRecorder::enters(StepPart phase) {
   if (phase == StepPart::data) {
     std::vector<DeviceCount> now_counted = counts_of(device_of(compute_device()).counters());
     if (!step_.phases.empty()) {
-      step_.end = now;
+      step_.end = now, step_.processor = processor_seconds() - busy_;
+      for (const OpSpan& op : step_.ops) step_.processor -= op.processor;
       if (--warm_up_ < 0) {
         steps_.push_back(std::move(step_));
         for (size_t i = 0; i < now_counted.size(); ++i)
@@ -167,7 +169,7 @@ void StepRecorder::enters(StepPart phase) {
     }
     before_step_ = std::move(now_counted);
     step_ = {};
-    step_.begin = now;
+    step_.begin = now, busy_ = processor_seconds();
     unplaced_ = 0;
   }
   inside_ = phase == StepPart::passes;
@@ -192,13 +194,13 @@ void StepRecorder::ran(const OpRun& run) {
   unplaced_ = step_.ops.size();
 }
 
-void StepRecorder::waited(double begin, double end) {
+void StepRecorder::waited(const WaitSpan& wait) {
   if (step_.phases.empty()) return;
-  while (step_.ops.size() > unplaced_ && step_.ops.back().begin >= begin - origin_)
+  while (step_.ops.size() > unplaced_ && step_.ops.back().begin >= wait.begin - origin_)
     step_.ops.pop_back();  // parts of this wait
   OpSpan s;
   s.op = "wait", s.what = TimeOf::exchanges;
-  s.begin = begin - origin_, s.end = end - origin_;
+  s.begin = wait.begin - origin_, s.end = wait.end - origin_, s.processor = wait.processor;
   step_.ops.push_back(std::move(s));
 }
 

@@ -39,13 +39,14 @@ class StepRecorder final : public RunObserver {
   const std::vector<DeviceCount>& device_work() const { return device_work_; }
 
  private:
-  void waited(double begin, double end);
+  void waited(const WaitSpan& wait);
   void end_phase(double now);
   const double origin_;
   int64_t warm_up_;
   std::vector<StepSpan> steps_;
   StepSpan step_;
   std::vector<DeviceCount> device_work_ = counts_of({}), before_step_;
+  double busy_ = 0;      ///< processor seconds when the step began
   size_t unplaced_ = 0;  ///< waits from this index of step_.ops on have no segment yet
   bool inside_ = false;
   WaitListener listener_;

@@ -117,13 +117,14 @@ std::string write_profile(const RankProfile& p) {
       ops.push_back({o.op, o.segment, o.layer, static_cast<int>(o.pass), static_cast<int>(o.what), o.begin,
                      o.end, o.waited, o.flops, o.bytes, o.wire_bytes, o.sizes.m, o.sizes.n, o.sizes.k,
                      o.sizes.width, o.sizes.length});
-    steps.push_back({s.begin, s.end, std::move(phases), std::move(ops)});
+    steps.push_back({s.begin, s.end, s.processor, std::move(phases), std::move(ops)});
   }
   return Json{{"rank", p.rank},
               {"threads", p.threads},
               {"update", {p.update.elements, p.update.flops, p.update.bytes, p.update.bf16}},
               {"peak", p.peak_gflops},
               {"read", p.read_gbs},
+              {"processor_share", p.processor_share},
               {"steps", std::move(steps)}}
       .dump();
 }
@@ -134,12 +135,13 @@ RankProfile read_profile(const std::string& text) {
   p.rank = all["rank"], p.threads = all["threads"];
   p.update = {all["update"][0], all["update"][1], all["update"][2], all["update"][3]};
   p.peak_gflops = all["peak"].get<std::vector<double>>(), p.read_gbs = all["read"].get<std::vector<double>>();
+  p.processor_share = all["processor_share"].get<std::vector<double>>();
   for (const Json& step : all["steps"]) {
     StepSpan s;
-    s.begin = step[0], s.end = step[1];
-    for (const Json& phase : step[2])
+    s.begin = step[0], s.end = step[1], s.processor = step[2];
+    for (const Json& phase : step[3])
       s.phases.push_back({static_cast<StepPart>(phase[0].get<int>()), phase[1], phase[2]});
-    for (const Json& o : step[3])
+    for (const Json& o : step[4])
       s.ops.push_back({o[0], o[1], o[2], static_cast<OpPass>(o[3].get<int>()),
                        static_cast<TimeOf>(o[4].get<int>()), o[5], o[6], o[7], o[8], o[9], o[10],
                        OpSizes{o[11], o[12], o[13], o[14], o[15]}});

@@ -9,11 +9,11 @@
 #include "base/file_system.h"
 #include "base/parallel.h"
 #include "base/philox.h"
+#include "base/processor_time.h"
 #include "base/progress.h"
 #include "device/machine/peak.h"
 #include "device/simd/isa.h"
 #include "measure/device_work.h"
-#include "measure/processor_time.h"
 #include "models/presets.h"
 #include "report/table.h"
 

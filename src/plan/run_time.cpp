@@ -176,7 +176,9 @@ class Timer {
     if (rank.engine().recipe().parallel.shard != ShardLevel::full) return layers;
     const auto seconds = [&](CommKind kind, FlatGroup group, double bytes) {
       const Communicator& ranks = rank.groups().shard_group(group);
-      return collective(kind, shape_of_group(ranks, rank.groups().grid(), cluster_), bytes);
+      const double fresh = 1e9 * cluster_.device.fresh_gb_per_s;  // what is gathered or summed is given back
+      return collective(kind, shape_of_group(ranks, rank.groups().grid(), cluster_), bytes) +
+             (fresh > 0 ? bytes / fresh : 0);
     };
     const WeightSet& weights = rank.engine().model().weights();
     const std::vector<FlatBucket>& held = weights.layout().buckets;

@@ -283,7 +283,7 @@ MetricRow Trainer::train_step() {
   const double roofline_seconds = level_plan().roofline_seconds;
   double waited = 0;  // for other ranks
   const StepOutcome outcome = [&] {
-    const WaitListener listener([&](double from, double to) { waited += to - from; });
+    const WaitListener listener([&](const WaitSpan& wait) { waited += wait.end - wait.begin; });
     return engine_->step(batch, call);
   }();
   const double seconds = monotonic_seconds() - begin + wait_seconds;

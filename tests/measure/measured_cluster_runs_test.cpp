@@ -155,6 +155,20 @@ TEST(MeasuredCluster, PointsOfOtherOpsHaveTheRateThatLimitsThem) {
   EXPECT_EQ(found, 3);
 }
 
+/// What ranks that share cores reach where none waits, which is less than in steps with waits.
+TEST(MeasuredCluster, PointsOfACrowdedProfileAreSlower) {
+  ProfileReport crowded = profile();
+  RankProfile& rank = crowded.ranks.front();
+  rank.processor_share = {0.5};
+  rank.steps.front().end = 20, rank.steps.front().processor = 0.5 * 1.25 * 20;
+  ASSERT_EQ(rank.crowding(), 1.25);
+  const std::vector<DevicePoint> alone = points_of(profile(), 0.3, 10), slower = points_of(crowded, 0.3, 10);
+  ASSERT_EQ(slower.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i)
+    if (alone[i].op != "update" && alone[i].tflops > 0)
+      EXPECT_NEAR(alone[i].tflops / slower[i].tflops, rank.crowding(), 1e-3) << alone[i].op;
+}
+
 TEST(MeasuredCluster, ARunsPointsStandForTheirNeighbourhood) {
   const std::vector<DevicePoint> of_run = points_of(profile(), 0.3, 10);
   DevicePoint near = *std::find_if(of_run.begin(), of_run.end(),
@@ -191,6 +205,7 @@ TEST(MeasuredCluster, OfTwoRanksHasTheLinksBetweenThem) {
   EXPECT_EQ(c.links[0].kind, LinkKind::shared);
   EXPECT_EQ(c.links[0].quality, Quality::measured);
   EXPECT_EQ(c.device.rate_beside_transfers, 0) << "the cores that compute send";
+  EXPECT_GT(c.device.fresh_gb_per_s, 0);
   EXPECT_FALSE(c.curves.empty());
   const Fabric fabric(c);
   EXPECT_GT(fabric.collective(CommKind::all_reduce, {2, 2}, 1e6).seconds, 0);

@@ -85,8 +85,23 @@ TEST(Profile, SharesAreOfWhatARankCan) {
   EXPECT_NE(text.find("10.0 % of P"), std::string::npos) << text;
 }
 
+/// Of two threads that have half of a core each, which computed 4.5 processor seconds while 7.75 s went by
+/// without a wait: where no rank waits they have 7.75 and the computing lasts longer.
+TEST(Profile, RanksThatShareCoresAreSlowerWhileNoneWaits) {
+  RankProfile rank = example().ranks[0];
+  EXPECT_EQ(rank.crowding(), 1) << "alone";
+  rank.steps[0].processor = 9;
+  rank.processor_share = {0.45, 0.5, 0.6};
+  EXPECT_DOUBLE_EQ(rank.crowding(), 9 / (0.5 * 2 * 7.75));
+  rank.processor_share = {1, 1, 1};
+  EXPECT_EQ(rank.crowding(), 1) << "threads with cores of their own";
+}
+
 TEST(Profile, ComesBackFromText) {
-  const RankProfile a = example().ranks[0], b = read_profile(write_profile(a));
+  RankProfile a = example().ranks[0];
+  a.processor_share = {0.5, 0.75}, a.steps[0].processor = 4.5;
+  const RankProfile b = read_profile(write_profile(a));
+  EXPECT_EQ(b.crowding(), a.crowding());
   EXPECT_EQ(write_profile(a), write_profile(b));
   EXPECT_EQ(b.steps[0].ops[2].waited, 0.5);
   EXPECT_EQ(b.steps[0].phases[3].phase, StepPart::update);

@@ -47,6 +47,19 @@ TEST(RunTime, TheFirstGatherAndTheLastReductionOfFullShardingAreExposed) {
   EXPECT_LE(time.step.ranks[0].exposed.at("data"), 1.001 * (first + second));
 }
 
+/// Full sharding gives back what it gathered and summed; what has to be had anew each time takes its time.
+TEST(RunTime, FreshMemoryOfGatheredWeightsTakesTime) {
+  const RunPlan plan = plan_ranks(recipe({"--parallel.shard=full"}), {8, 1});
+  Cluster cluster = small_cluster("80GB");
+  cluster.device.rate_beside_transfers = 0;
+  const double before = time_run(plan, cluster).step.seconds;
+  cluster.device.fresh_gb_per_s = 1;
+  const double seconds = time_run(plan, cluster).step.seconds - before,
+               masters = 4e-9 * static_cast<double>(plan.parameters.total);
+  EXPECT_GT(seconds, masters) << "gathered once at least";
+  EXPECT_LT(seconds, 4 * masters) << "gathered in forward and backward, and summed";
+}
+
 /// One rank of a small cluster with what was measured of ops and updates.
 RunTime timed(const Recipe& r, const std::vector<DevicePoint>& points) {
   Cluster cluster = small_cluster("80GB");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "device/machine/memory_rate.h"
 #include "device/machine/peak_kernels.h"
 #include "device/machine/round_times.h"
+#include "device/memory/pages.h"
 
 namespace ingot {
 namespace {
@@ -109,6 +111,20 @@ double shared_read_gbs(double seconds, int threads, double begin) {
     bytes += rate * took, time += took;
   }
   return bytes / time * 1e-9;
+}
+
+double shared_fresh_gbs(double seconds, double begin) {
+  constexpr int64_t kBytes = int64_t{4} << 20;
+  void* const pages = reserve_addresses(kBytes, true);
+  int64_t rounds = 0;
+  const double start = wait_until(begin);
+  for (; rounds == 0 || monotonic_seconds() < start + seconds; ++rounds) {
+    std::memset(pages, 1, kBytes);
+    give_back_pages(pages, kBytes);
+  }
+  const double took = monotonic_seconds() - start;
+  release_addresses(pages, kBytes);
+  return static_cast<double>(rounds * kBytes) / took * 1e-9;
 }
 
 MachinePeak machine_peak(int threads) {

@@ -22,6 +22,9 @@ MachinePeak machine_peak(int threads = 0);
 /// 0: now.
 double shared_fma_gflops(double seconds, int threads = 0, double begin = 0);
 double shared_read_gbs(double seconds, int threads = 0, double begin = 0);
+/// Likewise, of one thread: how fast it has pages anew that were given back (device/memory/pages.h), as
+/// gathered weights are: 1e9 bytes written to them per second.
+double shared_fresh_gbs(double seconds, double begin = 0);
 
 /// The first two as benchmarks use them, beside what they time: sustained, the median of 5 runs of about 3
 /// ms, which see the same interrupts and clock as the work; 2 % less on a quiet machine. About 0.02 s each.
