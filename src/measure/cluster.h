@@ -27,16 +27,33 @@ struct Sourced {
   }
 };
 
-/// Dense peaks, in 1e12 operations per second; 0: the device has no such type.
-struct DeviceRates {
+/// A number for each type in which products compute.
+struct ByType {
   double f32 = 0, bf16 = 0, f8 = 0;
   /// By name; f32 of any other.
+  double& of(const std::string& type) { return type == "f8" ? f8 : type == "bf16" ? bf16 : f32; }
   double of(const std::string& type) const { return type == "f8" ? f8 : type == "bf16" ? bf16 : f32; }
+};
+
+/// Dense peaks, in 1e12 operations per second; 0: the device has no such type.
+struct DeviceRates : ByType {
   template <class Visitor>
   void visit(Visitor& v) {
     v("f32", f32, "TFLOP/s", up_to(1e9));
     v("bf16", bf16, "TFLOP/s", up_to(1e9));
     v("f8", f8, "TFLOP/s", up_to(1e9));
+  }
+};
+
+/// Of the peak that products reach where no point says it.
+struct ProductShare : ByType, Sourced {
+  ProductShare() : ByType{0.7, 0.7, 0.7} { quality = Quality::described; }
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v("f32", f32, "share of the peak", positive(1));
+    v("bf16", bf16, "share of the peak", positive(1));
+    v("f8", f8, "share of the peak", positive(1));
+    visit_source(v);
   }
 };
 
@@ -70,8 +87,9 @@ struct DevicePoint : Sourced {
 struct DeviceSpec : Sourced {
   std::string memory, reserved = "0B";
   bool copies = true;
-  double launch_us = 0, hour_price = 0, bandwidth = 0, product_share = 0.7, attention_share = 0.5;
-  double rate_beside_transfers = 1, fresh_gb_per_s = 0;
+  double launch_us = 0, hour_price = 0, bandwidth = 0, attention_share = 0.5;
+  double rate_beside_transfers = 1, fresh_gb_per_s = 0, copy_gb_per_s = 0, save_ms = 0;
+  ProductShare product_share;
   DeviceRates rates;
   std::vector<DevicePoint> points;
   template <class Visitor>
@@ -82,7 +100,7 @@ struct DeviceSpec : Sourced {
     v("launch_us", launch_us, "microseconds to start a kernel", up_to(1e6));
     v("hour_price", hour_price, "of a device and hour; 0: not known", up_to(1e9));
     v("bandwidth", bandwidth, "GB/s of its memory", positive(1e9));
-    v("product_share", product_share, "of the peak that products reach where no point says it", positive(1));
+    v("product_share", product_share, "of the peak that products reach where no point says it, by type");
     v("attention_share", attention_share, "of the peak that attention reaches where no point says it",
       positive(1));
     v("rate_beside_transfers", rate_beside_transfers,
@@ -90,6 +108,9 @@ struct DeviceSpec : Sourced {
       up_to(1));
     v("fresh_gb_per_s", fresh_gb_per_s,
       "GB/s of writing memory that was given back, as gathered weights are; 0: as other memory", up_to(1e9));
+    v("copy_gb_per_s", copy_gb_per_s,
+      "GB/s at which its memory is copied, as a checkpoint's is; 0: half its bandwidth", up_to(1e9));
+    v("save_ms", save_ms, "milliseconds of a save beside its copy, as its ranks agree on it", up_to(1e6));
     v("rates", rates, "dense peaks");
     v("points", points, "rates that kernels reach");
     visit_source(v);
@@ -167,13 +188,16 @@ struct HostSpec {
 
 struct StorageSpec : Sourced {
   std::string name;
-  double read_gb_per_s = 0, write_gb_per_s = 0, iops = 0;
+  double read_gb_per_s = 0, write_gb_per_s = 0, iops = 0, sync_ms = 0, checkpoint_ms = 0;
   template <class Visitor>
   void visit(Visitor& v) {
     v("name", name, "of the storage");
     v("read_gb_per_s", read_gb_per_s, "GB/s of a node", positive(1e9));
     v("write_gb_per_s", write_gb_per_s, "GB/s of a node", positive(1e9));
     v("iops", iops, "reads a second; 0: not known", up_to(1e12));
+    v("sync_ms", sync_ms, "milliseconds until a line that is appended to a file is there to stay",
+      up_to(1e6));
+    v("checkpoint_ms", checkpoint_ms, "milliseconds that a checkpoint takes beside its bytes", up_to(1e6));
     visit_source(v);
   }
 };

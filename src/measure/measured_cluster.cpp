@@ -202,20 +202,21 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
 }
 
 /// No product is faster than the peak: where one was, that is the peak. And what stands for sizes far from
-/// all points: the median over them, in bf16.
+/// all points: the median over them, of products in each type, of attention in bf16.
 void set_shares(DeviceSpec& device) {
   for (const DevicePoint& p : device.points) {
     double& peak = p.type == "bf16" ? device.rates.bf16 : device.rates.f32;
     if (p.op == "linear") peak = std::max(peak, p.tflops);
   }
-  const auto median_of = [&](const char* op, double& share) {
+  const auto median_of = [&](const char* op, const char* type, double& share) {
     std::vector<double> shares;
     for (const DevicePoint& p : device.points)
-      if (p.op == op && p.type == "bf16") shares.push_back(p.tflops / device.rates.bf16);
+      if (p.op == op && p.type == type) shares.push_back(p.tflops / device.rates.of(type));
     if (!shares.empty()) share = rounded(std::min(1.0, spread_of(shares).median));
   };
-  median_of("linear", device.product_share);
-  median_of("attention", device.attention_share);
+  for (const char* type : {"f32", "bf16"}) median_of("linear", type, device.product_share.of(type));
+  device.product_share.quality = Quality::measured;
+  median_of("attention", "bf16", device.attention_share);
 }
 
 void measure_links(World& world, const ClusterMeasureOptions& o, Cluster& c) {
@@ -368,7 +369,7 @@ std::string describe_measured(const Cluster& c) {
       "{}: {} of {}, {:.3g} TFLOP/s of f32, {:.3g} of bf16, {:.3g} GB/s, {:.2g} us a kernel\n", c.name,
       count_of(c.devices, "device"), d.memory, d.rates.f32, d.rates.bf16, d.bandwidth, d.launch_us);
   text += fmt::format("{} of kernels; products reach {:.0f} % of the peak, attention {:.0f} %\n",
-                      count_of(static_cast<int64_t>(d.points.size()), "point"), 100 * d.product_share,
+                      count_of(static_cast<int64_t>(d.points.size()), "point"), 100 * d.product_share.bf16,
                       100 * d.attention_share);
   for (const LinkLevel& l : c.links)
     text += fmt::format("{}: {:.3g} GB/s, {:.3g} us; {}; {}\n", l.name, l.gb_per_s, l.latency_us, l.source,

@@ -67,7 +67,8 @@ OpCostModel::Reached OpCostModel::reached(const PassStep& s) const {
   }
   const Blend& b = attends && same.weights == 0 ? other : same;
   if (b.weights > 0 && (attends || b.nearest < kFar)) return {b.mean() * peak_of(type), b.quality};
-  return {(attends ? device_.attention_share : device_.product_share) * peak_of(type), Quality::described};
+  if (attends) return {device_.attention_share * peak_of(type), Quality::described};
+  return {device_.product_share.of(type) * peak_of(type), device_.product_share.quality};
 }
 
 OpTime OpCostModel::time_of(const PassStep& s) const {
@@ -94,7 +95,7 @@ OpTime OpCostModel::time_of(const UpdateCost& u) const {
     return p.op == kUpdatePoint && (p.tflops == 0 || p.type == type);
   });
   const double moved = r.bytes.weights > 0 ? u.bytes / r.bytes.mean() : memory_seconds(u.bytes);
-  const double flops = r.flops.weights > 0 ? r.flops.mean() : device_.product_share * peak_of(type);
+  const double flops = r.flops.weights > 0 ? r.flops.mean() : device_.product_share.of(type) * peak_of(type);
   return {moved + u.flops / flops, u.flops > 0 ? r.flops.quality : r.bytes.quality};
 }
 

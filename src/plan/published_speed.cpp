@@ -78,7 +78,7 @@ class PlannedSpeed {
   }
   /// TFLOP/s where products reach this share of the peak.
   double at(double share) {
-    cluster_.device.product_share = share;
+    cluster_.device.product_share.of(of_.type) = share;
     const auto micro_batches = of_.batch * of_.tensor * of_.pipeline * of_.context / (of_.ranks * of_.micro);
     return 1e-12 * flops_ *
            time_stages(stages_, 0, micro_batches, cluster_, {.type = of_.type}, true).tokens_per_second;

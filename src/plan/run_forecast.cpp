@@ -34,7 +34,7 @@ StepForecast forecast(Recipe recipe, size_t phase, const Preflight& measured) {
     const Cluster machine = this_machine(measured);
     const std::string type = bf16 ? "bf16" : "f32";
     const RunTime time = time_run(plan_stages(recipe, 1), machine, {.type = type});
-    const double rate = kSamplingShare * machine.device.product_share * OpCostModel(machine, type).peak(),
+    const double rate = kSamplingShare * machine.device.product_share.of(type) * OpCostModel(machine, type).peak(),
                  sampling = measured.phases.at(phase).source.flops / rate;
     return {time.step.seconds + sampling, largest_purpose(time.step, sampling), ""};
   } catch (const Error& e) {
@@ -51,7 +51,7 @@ Cluster this_machine(const Preflight& measured) {
   c.device.rates.bf16 = 1e-3 * measured.peak_gflops;
   c.device.rates.f32 = measured.f32_gflops > 0 ? 1e-3 * measured.f32_gflops : c.device.rates.bf16;
   c.device.bandwidth = measured.read_gbs;
-  c.device.product_share = 0.85;
+  c.device.product_share.f32 = c.device.product_share.bf16 = 0.85;
   c.device.attention_share = 0.5;
   c.device.launch_us = 0.5;
   c.device.quality = Quality::measured;

@@ -60,7 +60,7 @@ class Reasons {
 
 /// FLOP/s of the fastest product that the file knows, or of what it describes.
 double best_product_rate(const Cluster& cluster, const std::string& type) {
-  double best = cluster.device.product_share * OpCostModel(cluster, type).peak();
+  double best = cluster.device.product_share.of(type) * OpCostModel(cluster, type).peak();
   for (const DevicePoint& p : cluster.device.points)
     if (p.op == "linear" && p.type == type) best = std::max(best, 1e12 * p.tflops);
   return best;

@@ -46,7 +46,7 @@ TEST(Expectation, WhatIsSlowerThanTheBandIsAProblem) {
 TEST(Expectation, AHostIsComparedWithAHost) {
   Cluster whole = host();
   whole.devices = whole.devices_per_node = 1, whole.links.clear(), whole.curves.clear();
-  whole.device.rates = {.f32 = 0.2, .bf16 = 0.4}, whole.device.bandwidth = 20;
+  whole.device.rates.f32 = 0.2, whole.device.rates.bf16 = 0.4, whole.device.bandwidth = 20;
   for (const Finding& f : compare_with(host(), whole, 0.01))
     EXPECT_EQ(f.level, Finding::Level::ok) << f.topic;
 }
