@@ -56,13 +56,48 @@ int64_t recompute_levels() {
                        [](const PolicyLevel& l) { return l.offload.empty(); });
 }
 
-LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks) {
+std::string balanced_layout(const ModelConfig& model, const PartTimes& times, int64_t ranks, int64_t chunks) {
+  const auto stages = static_cast<size_t>(ranks * chunks);
+  const double all =
+      static_cast<double>(model.layers) * times.layer + times.embedding + times.modules + times.loss;
+  // Modules and loss together may be long for a chunk, and no layer follows a module.
+  const bool apart =
+      chunks > 1 && times.modules > 0 && times.modules + times.loss > all / static_cast<double>(stages);
+  const size_t with_modules = apart ? stages - 2 : stages - 1, most = apart ? stages - 1 : stages;
+  std::vector<double> load(stages), of_rank(static_cast<size_t>(ranks));
+  std::vector<int64_t> layers(stages);
+  const auto add = [&](size_t stage, double seconds) {
+    load[stage] += seconds, of_rank[stage % of_rank.size()] += seconds;
+  };
+  add(0, times.embedding), add(with_modules, times.modules), add(stages - 1, times.loss);
+  const auto is_before = [&](size_t a, size_t b) {
+    const double x = of_rank[a % of_rank.size()], y = of_rank[b % of_rank.size()];
+    return x != y ? x < y : load[a] != load[b] ? load[a] < load[b] : a > b;
+  };
+  for (int64_t l = 0; l < model.layers; ++l) {
+    size_t best = 0;
+    for (size_t s = 1; s < most; ++s)
+      if (is_before(s, best)) best = s;
+    add(best, times.layer), ++layers[best];
+  }
+  std::string text = "E";
+  for (size_t s = 0; s < stages; ++s) {
+    if (s > 0) text += "|";
+    if (layers[s] > 0) text += fmt::format("t*{}", layers[s]);
+    if (s == with_modules) text += std::string(static_cast<size_t>(model.mtp.modules()), 'm');
+  }
+  return text + "L";
+}
+
+LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const PartTimes& times,
+                             int ranks) {
   const auto& [tensor, pipeline, chunks, expert, shard, micro, recompute] = choice;
   LayoutCandidate c{base, {}};
   ParallelConfig& p = c.recipe.parallel;
-  p.data = 0, p.layout.clear();
+  p.data = 0;
+  p.layout = pipeline > 1 ? balanced_layout(base.model, times, pipeline, chunks) : "";
   p.tensor = tensor, p.sequence = tensor > 1;
-  p.pipeline = pipeline, p.chunks = chunks, p.expert = expert, p.shard = shard;
+  p.pipeline = pipeline, p.chunks = 1, p.expert = expert, p.shard = shard;
   const bool merges = base.parallel.schedule == PipelineScheduleKind::merged && expert > 1;
   p.schedule = merges       ? PipelineScheduleKind::merged
                : chunks > 1 ? PipelineScheduleKind::interleaved
@@ -90,9 +125,10 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int
   };
   say(pipeline > 1, fmt::format(" x pipeline {}", pipeline), "pipeline",
       {fmt::format("--parallel.pipeline={}", pipeline)});
-  say(chunks > 1, fmt::format(" (chunks {})", chunks), "", {fmt::format("--parallel.chunks={}", chunks)});
+  say(chunks > 1, fmt::format(" (chunks {})", chunks), "", {});
   l.fields.push_back(fmt::format("--parallel.schedule={}", name_of(p.schedule)));
-  if (!base.parallel.layout.empty()) l.fields.emplace_back("--parallel.layout=");
+  if (base.parallel.chunks > 1) l.fields.emplace_back("--parallel.chunks=1");
+  if (p.layout != base.parallel.layout) l.fields.push_back("--parallel.layout=" + p.layout);
   if (p.dispatch != base.parallel.dispatch)
     l.fields.insert(l.fields.end(), {"--parallel.dispatch=all_to_all", "--parallel.node_ranks=0"});
   say(tensor > 1, fmt::format(" x tensor {}", tensor), "tensor",

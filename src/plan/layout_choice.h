@@ -23,6 +23,14 @@ struct LayoutChoice {
 /// other: tensor ranks in an innermost domain, at most 16 stages.
 std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Cluster& cluster);
 
+/// What parts of the model take of a pass there and back, in any unit.
+struct PartTimes {
+  double layer = 1, embedding = 0, modules = 0, loss = 0;  ///< of a layer, the mean; of all modules
+};
+/// The layers of a pipeline in stages (pipeline_layout.h) whose ranks take about as long: embedding, modules
+/// and loss count, and what is left over goes to the last ranks, which hold the fewest micro-batches.
+std::string balanced_layout(const ModelConfig& model, const PartTimes& times, int64_t ranks, int64_t chunks);
+
 /// A choice as a recipe, which its own checks may refuse, with its fields and words.
 struct LayoutCandidate {
   Recipe recipe;
@@ -30,7 +38,8 @@ struct LayoutCandidate {
 };
 /// The most levels that recompute; those after it move results to disk.
 int64_t recompute_levels();
-LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, int ranks);
+LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const PartTimes& times,
+                             int ranks);
 
 /// The stages of a layout that are alike: the first of each kind stands for the others. It has the most
 /// micro-batches in flight.

@@ -22,7 +22,8 @@ int64_t layer_group_of(const Segment& segment) {
 
 class Recorder final : public TapeObserver, public ScheduleObserver {
  public:
-  explicit Recorder(size_t chunks) : program_(chunks) {}
+  /// `adds`: the step has more micro-batches, which add to the gradients of weights.
+  Recorder(size_t chunks, bool adds) : program_(chunks), adds_(adds) {}
 
   void before_entry(std::span<const ScheduleEntry> entries) override {
     const Work& w = entries.front().work;
@@ -44,6 +45,10 @@ class Recorder final : public TapeObserver, public ScheduleObserver {
     step.what = time_of(run.op);
     step.direction = run.direction;
     step.flops = run.flops, step.bytes = run.bytes, step.wire_bytes = run.wire_bytes;
+    // A gradient that is added to is read too. Recorded is the first micro-batch, which overwrites it.
+    if (adds_ && run.direction == Direction::backward_weight && run.bytes == touched_bytes(run.call))
+      for (const GradSlot& g : run.call.d_in)
+        if (g.wanted() && !g.accumulate) step.bytes += static_cast<double>(g.tensor.bytes());
     step.sizes = sizes_of(run);
     step.layer_group = layer_group_of(run.segment);
     if (run.wire_bytes > 0) {
@@ -76,6 +81,7 @@ class Recorder final : public TapeObserver, public ScheduleObserver {
 
  private:
   std::vector<StagePrograms> program_;
+  const bool adds_;
   PassProgram* here_ = nullptr;
   bool scheduled_ = false;
   std::map<int32_t, int> handles_;
@@ -119,7 +125,8 @@ RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& c
   if (stages == 1) ranks.pipe = nullptr;
   // A pass is recorded once: one micro-batch has all kinds where chunks do not take them in groups.
   const bool grouped = chunks > 1 || ranks.schedule != PipelineScheduleKind::one_forward_one_backward;
-  Recorder recorder(static_cast<size_t>(chunks));
+  Recorder recorder(static_cast<size_t>(chunks),
+                    planned_rows(s, 0, recipe.data_ranks()) > micro * recipe.data_ranks());
   plan_step(engine.model(), options, micro, s.sequence, ranks, grouped ? stages : 1, {&recorder, &recorder});
   RankProgram program;
   program.chunks = recorder.take();

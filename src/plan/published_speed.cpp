@@ -16,7 +16,7 @@ struct PrintedSpeed {
   const char *system, *preset, *type;
   int ranks;
   int64_t length, tensor, pipeline, context, expert, chunks, micro, batch;
-  const char* recompute;
+  const char *recompute, *layout;
   bool overlap;  ///< expert communication beside another micro-batch
   double tflops;
 };
@@ -25,17 +25,20 @@ struct PrintedSpeed {
 constexpr const char *kMlp = "\"mlp/\"", *kLight = "\"activation\", \"add_norm.h\"",
                      *kMlpAndUp = "\"mlp/\", \"attention/linear\", \"attention/mla_pack\"";
 
+/// How DeepSeek-V3's layers lie in 16 stages, and in 32 (section 9.2).
+constexpr const char *kOf16 = "Et*4|(tttt|)*14tmL", *kOf32 = "Et*3|(tt|)*29,m|L";
+
 /// Tables 11 and 20, in their order; DeepSeek-V3 on H100 with the pipeline of 8 of table 17.
 constexpr PrintedSpeed kPrinted[] = {
-    {"GB300", "deepseek-v3", "f8", 256, 4096, 1, 4, 1, 64, 4, 1, 8192, "", true, 1233},
-    {"GB200", "deepseek-v3", "f8", 256, 4096, 1, 4, 1, 64, 4, 1, 8192, kMlp, false, 1048},
-    {"GB200", "deepseek-v3", "bf16", 256, 4096, 1, 8, 1, 32, 4, 1, 4096, kMlp, false, 857},
-    {"H100", "deepseek-v3", "f8", 1024, 4096, 2, 8, 1, 64, 4, 1, 8192, kMlpAndUp, true, 368},
-    {"GB300", "qwen3-235b", "f8", 256, 4096, 1, 4, 1, 64, 6, 2, 3072, "", false, 974},
-    {"GB200", "qwen3-235b", "f8", 256, 4096, 1, 4, 1, 64, 6, 3, 3072, kLight, true, 919},
-    {"GB200", "qwen3-235b", "bf16", 256, 4096, 1, 4, 1, 32, 12, 1, 8192, kLight, true, 750},
-    {"H100", "qwen3-235b", "bf16", 256, 4096, 2, 8, 1, 32, 4, 1, 2048, kLight, true, 320},
-    {"GB300", "qwen3-235b", "f8", 128, 131072, 4, 4, 4, 32, 12, 1, 1024, "", false, 1150},
+    {"GB300", "deepseek-v3", "f8", 256, 4096, 1, 4, 1, 64, 4, 1, 8192, "", kOf16, true, 1233},
+    {"GB200", "deepseek-v3", "f8", 256, 4096, 1, 4, 1, 64, 4, 1, 8192, kMlp, kOf16, false, 1048},
+    {"GB200", "deepseek-v3", "bf16", 256, 4096, 1, 8, 1, 32, 4, 1, 4096, kMlp, kOf32, false, 857},
+    {"H100", "deepseek-v3", "f8", 1024, 4096, 2, 8, 1, 64, 4, 1, 8192, kMlpAndUp, kOf32, true, 368},
+    {"GB300", "qwen3-235b", "f8", 256, 4096, 1, 4, 1, 64, 6, 2, 3072, "", "", false, 974},
+    {"GB200", "qwen3-235b", "f8", 256, 4096, 1, 4, 1, 64, 6, 3, 3072, kLight, "", true, 919},
+    {"GB200", "qwen3-235b", "bf16", 256, 4096, 1, 4, 1, 32, 12, 1, 8192, kLight, "", true, 750},
+    {"H100", "qwen3-235b", "bf16", 256, 4096, 2, 8, 1, 32, 4, 1, 2048, kLight, "", true, 320},
+    {"GB300", "qwen3-235b", "f8", 128, 131072, 4, 4, 4, 32, 12, 1, 1024, "", "", false, 1150},
 };
 
 Recipe recipe_of(const PrintedSpeed& p) {
@@ -44,11 +47,12 @@ Recipe recipe_of(const PrintedSpeed& p) {
       "optimizer.matrices = \"adamw\"\nmemory.recompute = [{}]\n"
       "model = {{ preset = \"{}\", context = {}, moe.sequence_aux_coefficient = 0.0{} }}\n"
       "phases = [{{ name = \"a\", batch = {}, micro_batch = {}, sequence = {} }}]\n[parallel]\n"
-      "tensor = {}\nsequence = {}\ncontext = {}\ncontext_form = \"gather\"\npipeline = {}\nchunks = {}\n"
+      "tensor = {}\nsequence = {}\ncontext = {}\ncontext_form = \"gather\"\npipeline = {}\n"
+      "chunks = {}\nlayout = \"{}\"\n"
       "schedule = \"{}\"\nexpert = {}\ndispatch_capacity = 1.0\nshard = \"optimizer\"\n",
       p.recompute, p.preset, p.length, std::string(p.preset) == "deepseek-v3" ? ", mtp.depths = 1" : "",
-      p.batch, p.micro, p.length, p.tensor, p.tensor > 1, p.context, p.pipeline, p.chunks,
-      p.overlap ? "merged" : "interleaved", p.expert);
+      p.batch, p.micro, p.length, p.tensor, p.tensor > 1, p.context, p.pipeline,
+      *p.layout == 0 ? p.chunks : 1, p.layout, p.overlap ? "merged" : "interleaved", p.expert);
   // DeepEP sends a token once to each node, and forwards it there.
   if (std::string(p.system) == "H100") text += "dispatch = \"hierarchical\"\nnode_ranks = 8\n";
   return recipe_from_tree(parse_toml(text, "table 11"), {});

@@ -21,8 +21,8 @@ TimeOf purpose_of(const std::string& op) {
   return TimeOf::kernels;
 }
 
-/// The work of `times` such passes; `kept`: those that keep every activation.
-RankWork work_of(const TapeProfile& profile, const TapeProfile& kept, double times) {
+/// The work of `times` such passes; `kept`: of `kept_times` that keep every activation.
+RankWork work_of(const TapeProfile& profile, double times, const TapeProfile& kept, double kept_times) {
   RankWork work;
   for (const auto& [op, p] : profile) {
     const TimeOf what = purpose_of(op);
@@ -33,9 +33,9 @@ RankWork work_of(const TapeProfile& profile, const TapeProfile& kept, double tim
   }
   for (const auto& [op, p] : kept)
     if (const TimeOf what = purpose_of(op); what == TimeOf::products)
-      work.model_flops += times * (p.flops[0] + p.flops[1] + p.flops[2]);
+      work.model_flops += kept_times * (p.flops[0] + p.flops[1] + p.flops[2]);
     else if (what == TimeOf::attention)
-      work.model_flops += times * 3 * p.flops[0];
+      work.model_flops += kept_times * 3 * p.flops[0];
   return work;
 }
 
@@ -89,15 +89,18 @@ RankPlan plan_rank(const PaperRank& rank) {
   m.checkpoint = f.snapshot_bytes;
   m.activations = f.predicted_bytes - m.state() - f.scratch_bytes - m.in_flight - m.checkpoint;
   plan.slab_by_segment = level->micro.categories;
-  const double times = static_cast<double>(plan.micro_batches / level->micro.micro_batches);
-  TapeProfile kept;
+  StepPlan kept = level->micro;
   if (!f.recompute.empty()) {
+    // Of the fewest micro-batches that schedules take, since all are alike.
+    const int64_t stages = engine.pipeline().stages();
     const StepOptions options = step_options(recipe, engine.model(), s, level->micro_batch);
     kept = plan_step(engine.model(), options, level->micro_batch, s.sequence, engine.step_ranks(),
-                     plan.micro_batches)
-               .work;
+                     plan.micro_batches % stages == 0 ? stages : plan.micro_batches);
   }
-  plan.work = work_of(level->micro.work, f.recompute.empty() ? level->micro.work : kept, times);
+  const auto times = [&](const StepPlan& of) {
+    return static_cast<double>(plan.micro_batches) / static_cast<double>(of.micro_batches);
+  };
+  plan.work = work_of(level->micro.work, times(level->micro), kept.work, times(kept));
   plan.work.optimizer = f.phases[phase].optimizer_flops;
   return plan;
 }

@@ -34,7 +34,8 @@ StepForecast forecast(Recipe recipe, size_t phase, const Preflight& measured) {
     const Cluster machine = this_machine(measured);
     const std::string type = bf16 ? "bf16" : "f32";
     const RunTime time = time_run(plan_stages(recipe, 1), machine, {.type = type});
-    const double rate = kSamplingShare * machine.device.product_share.of(type) * OpCostModel(machine, type).peak(),
+    const double rate = kSamplingShare * machine.device.product_share.of(type) *
+                        OpCostModel(machine, type).peak(),
                  sampling = measured.phases.at(phase).source.flops / rate;
     return {time.step.seconds + sampling, largest_purpose(time.step, sampling), ""};
   } catch (const Error& e) {

@@ -304,6 +304,24 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
   return out;
 }
 
+double least_seconds(const std::vector<const StagePrograms*>& stages,
+                     const std::map<std::string, GroupShape>& groups, const Cluster& cluster,
+                     const TimeFor& what, bool merged) {
+  RunTime counted;
+  Timer timer(cluster, what, counted);
+  double kernels = 0, waits = 0;
+  std::map<int, double> channels;
+  for (const StagePrograms* stage : stages)
+    for (size_t k = 0; k < kWorkKinds; ++k)
+      for (const TimedStep& s : timer.timed((*stage)[k], static_cast<WorkKind>(k), groups, {}, false)) {
+        (s.kind == PassStep::Kind::compute ? kernels : channels[s.channel]) += s.seconds;
+        if (s.kind == PassStep::Kind::transfer && s.handle < 0) waits += s.seconds;
+      }
+  double least = merged ? kernels : kernels + waits;
+  for (const auto& [channel, seconds] : channels) least = std::max(least, seconds);
+  return least;
+}
+
 RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {
   if (cluster.devices > 0 && plan.what.ranks > cluster.devices)
     throw Error(fmt::format("the plan has {} ranks, cluster '{}' {} devices", plan.what.ranks, cluster.name,

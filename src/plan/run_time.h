@@ -41,6 +41,13 @@ struct StageRank {
 RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t micro_batches,
                     const Cluster& cluster, const TimeFor& what, bool extends = false);
 
+/// Seconds of a micro-batch on all virtual stages of a layout together, which their ranks take at least:
+/// kernels, and transfers that a pass waits for at once. Merged passes hide those: then whichever is longer,
+/// kernels or the transfers of a channel.
+double least_seconds(const std::vector<const StagePrograms*>& stages,
+                     const std::map<std::string, GroupShape>& groups, const Cluster& cluster,
+                     const TimeFor& what, bool merged);
+
 /// Throws Error where the cluster has fewer devices than the plan has ranks.
 RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
 

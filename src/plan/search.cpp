@@ -10,6 +10,7 @@
 #include <queue>
 
 #include "base/progress.h"
+#include "nn/parameter.h"
 #include "plan/layout_choice.h"
 #include "plan/op_cost.h"
 #include "report/table.h"
@@ -77,9 +78,10 @@ class Search {
  public:
   Search(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what)
       : base_(without_limit(recipe)), ranks_(ranks), cluster_(cluster), what_(what) {
-    const Recipe one = candidate_of(base_, {}, 1).recipe;
-    const RankPlan plan = plan_rank(PaperRank(one, {1, 1}, 0));
+    const PaperRank one(candidate_of(base_, {}, parts_, 1).recipe, {1, 1}, 0);
+    const RankPlan plan = plan_rank(one);
     while (base_.phases[phase_].name != plan.phase) ++phase_;
+    parts_ = part_times(one);
     result_.ranks = ranks, result_.phase = plan.phase, result_.cluster = cluster.name;
     result_.capacity = cluster.device_bytes();
     per_token_ =
@@ -111,11 +113,12 @@ class Search {
   }
 
  private:
-  enum class Known { bound, time };
+  enum class Known { bound, work, time };
   struct Entry {
     double seconds = 0;  ///< of a token on a device
     size_t order = 0;    ///< of equal ones the first that was chosen comes first
     Known known = Known::bound;
+    double fill = 1;  ///< how much longer than its work a step takes at least
     LayoutChoice choice;
     RunTime time;  ///< once known
     bool operator>(const Entry& other) const {
@@ -144,7 +147,7 @@ class Search {
   /// of a token that are known already.
   void choose(const LayoutChoice& choice, double least) {
     ++result_.tried;
-    LayoutCandidate c = candidate_of(base_, choice, ranks_);
+    LayoutCandidate c = candidate_of(base_, choice, parts_, ranks_);
     try {
       if (c.recipe.parallel.sequence && base_.model.moe.sequence_aux_coefficient > 0)
         throw Error("sequence parallelism cuts the documents of moe.sequence_aux_coefficient", "set it to 0");
@@ -157,8 +160,30 @@ class Search {
     // mean over its ranks waits for half of the other stages.
     const auto m = static_cast<double>(micro_batches(c.recipe.phases[phase_], c.recipe.data_ranks())),
                p = static_cast<double>(choice.pipeline), v = static_cast<double>(choice.chunks);
-    const double bound = per_token_ * (1 + (p - 1) / (2 * v * m));
-    queues_[c.layout.family].push({std::max(bound, least), order_++, Known::bound, choice, {}});
+    const double fill = 1 + (p - 1) / (2 * v * m);
+    queues_[c.layout.family].push(
+        {std::max(fill * per_token_, least), order_++, Known::bound, fill, choice, {}});
+  }
+
+  PartTimes part_times(const PaperRank& whole) const {
+    const ModelConfig& model = base_.model;
+    const OpCostModel costs(cluster_, what_.type);
+    PartTimes t{0, 0, 0, 0};
+    const RankProgram passes = record_program(whole, phase_, cluster_);
+    for (const PassProgram& program : passes.chunks.front())
+      for (const PassStep& s : program) {
+        const int64_t group = s.layer_group;
+        double& of = group == depth_of_layer_group(kEmbeddingGroup) ? t.embedding
+                     : group == depth_of_layer_group(kHeadGroup)    ? t.loss
+                     : group >= model.layers                        ? t.modules
+                                                                    : t.layer;
+        if (group != kNoLayerGroup) of += costs.time_of(s).seconds;
+      }
+    t.layer /= static_cast<double>(model.layers);
+    // Each module has a loss of its own.
+    const auto modules = static_cast<double>(model.mtp.modules()), loss = t.loss / (1 + modules);
+    t.modules += modules * loss, t.loss = loss;
+    return t;
   }
 
   static int64_t micro_batches(const PhaseConfig& s, int64_t data) {
@@ -183,18 +208,19 @@ class Search {
   void advance(Queue& q) {
     Entry e = q.top();
     q.pop();
-    LayoutCandidate c = candidate_of(base_, e.choice, ranks_);
+    LayoutCandidate c = candidate_of(base_, e.choice, parts_, ranks_);
     try {
       // The phase that takes the most memory stands for all.
       const Recipe recipe = only_phase(c.recipe, base_.phases[phase_].name);
       if (e.known == Known::time) return check_memory(e, recipe, c.layout);
+      if (e.known == Known::bound) {
+        e.seconds = std::max(e.seconds, e.fill * work_of_token(e.choice, recipe)), e.known = Known::work;
+        return q.push(std::move(e));
+      }
       const double needed = state_bytes(e.choice, recipe);
       if (needed > capacity()) return too_large(c.layout, needed, "weights, gradients and state take");
-      if (const auto known = least_.find(one_sequence(e.choice));
-          known != least_.end() && exceeds(known->second)) {
-        c.layout.bytes = known->second;
-        return recompute_or_drop(e, c.layout, kOneSequence);
-      }
+      c.layout.bytes = least_bytes(e.choice);
+      if (exceeds(c.layout.bytes)) return recompute_or_drop(e, c.layout, kOneSequence);
       e.time = time_of(e.choice, recipe);
       e.seconds = std::max(e.seconds, 1 / e.time.tokens_per_second), e.known = Known::time;
       q.push(std::move(e));
@@ -232,12 +258,11 @@ class Search {
   /// which need one micro-batch each to be recorded. The last answer is kept.
   const Passes& passes_of(const LayoutChoice& choice, const Recipe& recipe) {
     LayoutChoice key = choice;
-    key.pipeline *= key.chunks, key.chunks = 1;
     if (key.shard != ShardLevel::none) key.shard = ShardLevel::full;
     if (passes_.of == key && !passes_.programs.empty()) return passes_;
-    const int64_t stages = key.pipeline;
+    const int64_t stages = choice.pipeline * choice.chunks;
     Recipe deep = recipe;
-    deep.parallel.pipeline = stages, deep.parallel.chunks = 1;
+    deep.parallel.pipeline = stages;
     if (deep.parallel.schedule != PipelineScheduleKind::merged)
       deep.parallel.schedule = PipelineScheduleKind::one_forward_one_backward;
     const int ranks = ranks_ * static_cast<int>(choice.chunks);
@@ -253,6 +278,25 @@ class Search {
       found.groups = std::move(program.groups);
     }
     return passes_ = std::move(found);
+  }
+
+  /// Seconds of a token on a device that the work of all its layers takes at least. It is the same however
+  /// layers lie in stages and whatever is sharded: kernels follow from tensor and expert ranks, the
+  /// micro-batch and recomputation alone.
+  double work_of_token(LayoutChoice choice, const Recipe& recipe) {
+    const LayoutChoice key{.tensor = choice.tensor,
+                           .expert = choice.expert,
+                           .micro = choice.micro,
+                           .recompute = choice.recompute};
+    const auto known = works_.find(key);
+    if (known != works_.end()) return known->second;
+    const Passes& passes = passes_of(choice, recipe);
+    std::vector<const StagePrograms*> stages;
+    for (const size_t kind : passes.kind) stages.push_back(&passes.programs[kind]);
+    const bool merged = recipe.parallel.schedule == PipelineScheduleKind::merged;
+    return works_[key] = static_cast<double>(choice.tensor) /
+                         static_cast<double>(choice.micro * recipe.phases[0].sequence) *
+                         least_seconds(stages, passes.groups, cluster_, what_, merged);
   }
 
   RunTime time_of(const LayoutChoice& choice, const Recipe& recipe) {
@@ -303,7 +347,8 @@ class Search {
     const auto known = least_.find(one);
     if (known != least_.end()) return known->second;
     try {
-      const Recipe recipe = only_phase(candidate_of(base_, one, ranks_).recipe, base_.phases[phase_].name);
+      const Recipe recipe =
+          only_phase(candidate_of(base_, one, parts_, ranks_).recipe, base_.phases[phase_].name);
       return least_[one] = plan_of(filled(recipe, one), 0).memory.on_device();
     } catch (const Error&) {  // a recipe may refuse them where it takes larger ones
       return least_[one] = 0;
@@ -315,11 +360,11 @@ class Search {
     layout.bytes = least_bytes(e.choice);
     if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, kOneSequence);
     const Recipe few = filled(recipe, e.choice);
-    if (few.phases[0].batch < recipe.phases[0].batch) {
-      layout.bytes = plan_of(few, 0).memory.on_device();
-      if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, "the first stage needs");
-    }
     const StageKinds kinds(recipe);
+    for (size_t kind = 0; kind < kinds.first.size() && few.phases[0].batch < recipe.phases[0].batch; ++kind) {
+      layout.bytes = plan_of(few, kinds.first[kind]).memory.on_device();
+      if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, "the fullest rank needs");
+    }
     double model_flops = 0, tokens = 1;
     layout.bytes = 0;
     for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
@@ -367,10 +412,10 @@ class Search {
           reasons_.add(family, f.seconds / best,
                        fmt::format("{}: {:.1f} % slower than the best", f.layout.text, slower(f.seconds)));
       if (!q.empty() && !shown && !has())
-        reasons_.add(
-            family, kTooLarge / 2,
-            fmt::format("{}: at least {:.1f} % slower than the best",
-                        candidate_of(base_, q.top().choice, ranks_).layout.text, slower(q.top().seconds)));
+        reasons_.add(family, kTooLarge / 2,
+                     fmt::format("{}: at least {:.1f} % slower than the best",
+                                 candidate_of(base_, q.top().choice, parts_, ranks_).layout.text,
+                                 slower(q.top().seconds)));
       result_.too_slow += static_cast<int>(q.size());
     }
   }
@@ -382,6 +427,8 @@ class Search {
   size_t phase_ = 0, order_ = 0;
   double per_token_ = 0;                   ///< seconds that a token's products take at least
   std::map<std::string, Queue> queues_;    ///< by family
+  PartTimes parts_;                        ///< of a device that has the whole model
+  std::map<LayoutChoice, double> works_;   ///< work_of_token()
   std::map<LayoutChoice, double> states_;  ///< state_bytes()
   std::map<LayoutChoice, int64_t> least_;  ///< least_bytes()
   Passes passes_;
