@@ -125,7 +125,7 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, con
   };
   say(pipeline > 1, fmt::format(" x pipeline {}", pipeline), "pipeline",
       {fmt::format("--parallel.pipeline={}", pipeline)});
-  say(chunks > 1, fmt::format(" (chunks {})", chunks), "", {});
+  if (chunks > 1) l.text += fmt::format(" (chunks {})", chunks);
   l.fields.push_back(fmt::format("--parallel.schedule={}", name_of(p.schedule)));
   if (base.parallel.chunks > 1) l.fields.emplace_back("--parallel.chunks=1");
   if (p.layout != base.parallel.layout) l.fields.push_back("--parallel.layout=" + p.layout);

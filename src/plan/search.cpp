@@ -388,10 +388,9 @@ class Search {
     too_large(layout, static_cast<double>(layout.bytes), what);
     LayoutChoice recomputed = e.choice;
     recomputed.recompute = recompute_levels();
-    if (exceeds(least_bytes(recomputed))) return;
-    recomputed.recompute = e.choice.recompute;
-    while (++recomputed.recompute <= recompute_levels())
-      if (!exceeds(least_bytes(recomputed))) return choose(recomputed, e.seconds);
+    if (e.choice.recompute == recomputed.recompute || exceeds(least_bytes(recomputed))) return;
+    recomputed.recompute = e.choice.recompute + 1;
+    choose(recomputed, e.seconds);
   }
 
   /// For families of which none is among the best: how much slower their fastest is that fits. A family gives

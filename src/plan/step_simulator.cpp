@@ -105,14 +105,14 @@ class StepSimulator {
     double start = ready(r, e.work);
     if (start == kNotYet) return false;
     std::vector<Cursor> cursors;
-    cursors.push_back({&program(r, e.work)});
-    if (e.beside) {
+    if (e.beside) {  // the backward pass, which begins (parallel/pipeline.cpp)
       const double other = ready(r, *e.beside);
       if (other == kNotYet) return false;
       start = std::max(start, other);
       cursors.push_back({&program(r, *e.beside)});
       ++merged_;
     }
+    cursors.push_back({&program(r, e.work)});
     if (start > rank.clock) rank.time.bubble += start - rank.clock, rank.clock = start;
     const double begin = rank.clock;
     run_passes(rank, i, cursors);
