@@ -12,7 +12,7 @@
 #include "apps/command_line.h"
 #include "comm/launch.h"
 #include "measure/burn_in.h"
-#include "plan/expectation.h"
+#include "measure/expectation.h"
 #include "report/table.h"
 #include "train/memory_policy.h"
 

@@ -29,7 +29,7 @@ struct ClusterMeasureOptions {
 };
 
 /// The links of ranks that share a memory of this bandwidth: a collective of n ranks takes (n - 1) (latency +
-/// f bytes / bandwidth), f = 2 for all_reduce, else 1 (plan/fabric.h).
+/// f bytes / bandwidth), f = 2 for all_reduce, else 1 (measure/fabric.h).
 struct LinkFit {
   double gb_per_s = 0, latency_us = 0;
   double residual = 0;  ///< median share by which a measured time differs from the fit

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "measure/fabric.h"
 #include "measure/profile.h"
 #include "parallel/pipeline_schedule.h"
-#include "plan/fabric.h"
 #include "plan/rank_plan.h"
 
 namespace ingot {

