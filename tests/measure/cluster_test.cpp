@@ -56,6 +56,8 @@ TEST(Cluster, BadOnesAreRefusedByLine) {
   refused(kGood + "[[curves]]\nranks = 8\nbytes = [2e6, 1e6]\ngb_per_s = [100.0, 250.0]\n", {"must ascend"});
   refused(kGood + "[host]\nmemory = \"2TiB\"\n", {"c.toml:6", "GiB", "GB"});
   refused("[device]\nmemory = \"80GB\"\nbandwidth = 3350.0\n", {"device.rates", "names no rate"});
+  refused(kGood + "product_share = 0.7\n", {"c.toml:5", "device.product_share", "a table of keys"});
+  refused(kGood + "product_share = { fp8 = 0.7 }\n", {"c.toml:5", "device.product_share.fp8", "'f8'"});
   refused(kGood + "[[device.points]]\nop = \"linear\"\nm = 8\nn = 8\ntflops = 1.0\n", {"m, n and k"});
   refused(kGood + "[[device.points]]\nm = 8\nn = 8\nk = 8\ntflops = 1.0\ntype = \"f32\"\n",
           {"c.toml:10", "names no rate"});

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "comm/threads.h"
-#include "measure/measured_cluster.h"
 #include "measure/fabric.h"
+#include "measure/measured_cluster.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 

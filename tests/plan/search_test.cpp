@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "plan/layout_choice.h"
 #include "support/small_cluster.h"
 
 namespace ingot::test::search_test {
@@ -104,6 +105,36 @@ TEST(Search, ALongStepIsExtendedToWhatItTakes) {
     const double whole = time_stages(stages, 0, count, here, {}).step.seconds,
                  extended = time_stages(stages, 0, count, here, {}, true).step.seconds;
     EXPECT_NEAR(extended, whole, 1e-9 * whole) << count << " micro-batches, " << ranks.size() << " stages";
+    // The bound by which the search leaves layouts out.
+    std::vector<const StagePrograms*> passes;
+    for (const RankProgram& program : programs)
+      for (const StagePrograms& chunk : program.chunks) passes.push_back(&chunk);
+    const double least = least_seconds(passes, programs[0].groups, here, {}, false) *
+                         static_cast<double>(count) / static_cast<double>(ranks.size());
+    EXPECT_LE(least, whole);
+    EXPECT_GE(least, 0.5 * whole) << "or it would leave nothing out";
+  }
+}
+
+/// DeepSeek-V3's parts, in layers: no rank is a layer longer than the mean of them.
+TEST(Search, LayersLieInStagesThatTakeAboutAsLong) {
+  ModelConfig model;
+  model.layers = 61, model.mtp.depths = 1;
+  const PartTimes times{.layer = 1, .embedding = 0.1, .modules = 2.6, .loss = 1.6};
+  for (const auto& [ranks, chunks] : {std::pair(4, 4), {8, 4}, {8, 1}, {16, 2}}) {
+    const std::string text = balanced_layout(model, times, ranks, chunks);
+    const PipelineLayout layout = parse_pipeline_layout(text, ranks, 61, 1);
+    EXPECT_EQ(layout.chunks(), chunks) << text;
+    double longest = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      double load = 0;
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const StageParts& s = layout.at(rank, chunk);
+        load += static_cast<double>(s.layers) + 2.6 * static_cast<double>(s.modules) + (s.loss ? 1.6 : 0);
+      }
+      longest = std::max(longest, load);
+    }
+    EXPECT_LT(longest, 1 + (61 + 2.6 + 1.6) / ranks) << text;
   }
 }
 
