@@ -1,9 +1,9 @@
 // The layouts of a recipe on a number of devices, ranked by tokens per second among those that fit: every
 // division of the ranks over tensor, pipeline and expert ranks, chunks, sharding, micro-batch,
 // recomputation. A layout is simulated and planned as any other (run_time.h, rank_plan.h), one rank for each
-// kind of stage, the fastest first: by bounds from the work of all products and of all layers, then by its simulated
-// time, and only those whose time would be among the best by their memory, which takes longest to plan. A pure function
-// of recipe and cluster: the same answer each time. The phase that takes the most memory stands for all.
+// kind of stage, the fastest first: by bounds from the work of all products and of all layers, then by its
+// simulated time, and only those whose time would be among the best by their memory. A pure function of
+// recipe and cluster: the same answer each time. The phase that takes the most memory stands for all.
 #pragma once
 #include <string>
 #include <vector>
