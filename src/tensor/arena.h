@@ -1,4 +1,5 @@
-// Where the tape's buffers come from: memory of one device (device/device.h). One interface, three arenas:
+// Where the tape's buffers come from: memory of one device (device/device.h). One interface, three arenas
+// here, and one in memory that lies idle (tensor/borrowed_arena.h):
 //   HeapArena      blocks with free lists, in any order of calls (inference, tests, the first step)
 //   CountingArena  no memory at all: the null device's arena. It notes every allocation, so a dry run yields
 //                  the peak and a MemoryPlan.
@@ -10,6 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -114,6 +116,10 @@ class PlannedArena final : public Arena {
   /// Allocations so far that were larger than planned.
   int64_t misses() const { return misses_; }
   int64_t slab_bytes() const { return plan_.slab_bytes; }
+  /// The slab, for other work between two steps.
+  std::span<std::byte> idle() const {
+    return {static_cast<std::byte*>(slab_), static_cast<size_t>(plan_.slab_bytes)};
+  }
 
  private:
   Device& device_;

@@ -2,6 +2,7 @@
 #include "train/step.h"
 
 #include "tape/backward.h"
+#include "tensor/borrowed_arena.h"
 #include "train/rank_stats.h"
 
 namespace ingot {
@@ -375,12 +376,14 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
     return std::make_unique<EvaluationStep>(model_, tape, micro_batch(batch, first, count, {}, ranks_.groups),
                                             stats);
   };
+  Device& device = device_of(compute_device());
+  BorrowedArena arena(arena_ ? arena_->idle() : std::span<std::byte>(), heap_, device);
   if (ranks_.pipe != nullptr) {  // a sequence at a time, so that all stages have work
     run_pipeline(
         model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, batch.rows)),
-        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, forward_only(), heap_);
+        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, forward_only(), arena);
   } else {
-    Tape tape(heap_, forward_only());
+    Tape tape(arena, forward_only());
     step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "support/support.h"
+#include "tensor/borrowed_arena.h"
 
 namespace ingot::test::arena_test {
 
@@ -45,6 +46,35 @@ TEST(HeapArena, WhatNobodyUsesIsBounded) {
     arena.release(block);
   }
   EXPECT_LE(resident_bytes() - before, 3 * kSteps * kStep + (8 << 20));
+}
+
+/// What fits lies in the memory without overlap, in gaps too; what does not is on the heap.
+TEST(BorrowedArena, UsesTheMemoryWhileItHasRoom) {
+  alignas(64) std::byte memory[1024];
+  HeapArena heap;
+  {
+    BorrowedArena arena(memory, heap);
+    const auto inside = [&](const Block& b) { return b.data >= memory && b.data < memory + sizeof memory; };
+    const Block first = arena.allocate(300, "test"), second = arena.allocate(500, "test"),
+                beyond = arena.allocate(500, "test"), none = arena.allocate(0, "test");
+    EXPECT_TRUE(inside(first) && inside(second));
+    EXPECT_GE(static_cast<std::byte*>(second.data), static_cast<std::byte*>(first.data) + 320);
+    EXPECT_FALSE(inside(beyond));
+    EXPECT_EQ(arena.live_bytes(), 320 + 512 + 512);
+    EXPECT_EQ(heap.live_bytes(), 512);
+    arena.release(first);
+    const Block again = arena.allocate(310, "test");
+    EXPECT_EQ(again.data, first.data);
+    for (const Block& b : {again, second, beyond, none}) arena.release(b);
+    const Block whole = arena.allocate(sizeof memory, "test");
+    EXPECT_EQ(whole.data, memory) << "gaps have become one";
+    arena.release(whole);
+    EXPECT_EQ(arena.live_bytes(), 0);
+  }
+  BorrowedArena nothing({}, heap);
+  const Block block = nothing.allocate(64, "test");
+  EXPECT_EQ(heap.live_bytes(), 64);
+  nothing.release(block);
 }
 
 TEST(PlannedArena, ABlockThatItsPlanHasNotIsOnTheHeap) {
