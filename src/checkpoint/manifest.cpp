@@ -207,6 +207,10 @@ std::string lines(const Map& map, ToJson to_json) {
 
 }  // namespace
 
+void check_blob(const std::string& name, const std::string& text) {
+  parse_json(text, fmt::format("the state '{}'", name), kMaxDepth - 2);
+}
+
 std::string encode_manifest(const Manifest& m) {
   std::string body = fmt::format(
       "\n\"format\": \"ingot-checkpoint\",\n\"version\": {},\n\"step\": {},\n\"sequence\": "
@@ -217,8 +221,7 @@ std::string encode_manifest(const Manifest& m) {
                         return fmt::format("{{\"bytes\":{},\"header_hash\":\"{}\"}}", f.bytes, f.header_hash);
                       }));
   body += fmt::format("\"tensors\": {},\n", lines(m.tensors, tensor_json));
-  for (const auto& [name, text] : m.blobs)
-    parse_json(text, fmt::format("the state '{}'", name), kMaxDepth - 2);
+  for (const auto& [name, text] : m.blobs) check_blob(name, text);
   body += fmt::format("\"blobs\": {}\n}}\n", lines(m.blobs, [](const std::string& text) { return text; }));
   return fmt::format("{}{}{}{}", kChecksumBegin, hash128_hex(body.data(), body.size()), kChecksumEnd, body);
 }

@@ -65,6 +65,9 @@ class NewerFormat : public Error {
   using Error::Error;
 };
 
+/// Throws Error unless a blob's text is JSON that a manifest can hold.
+void check_blob(const std::string& name, const std::string& text);
+
 /// The file's text; its first line holds a checksum of the rest. Throws Error if a blob is not JSON.
 std::string encode_manifest(const Manifest& manifest);
 /// Parses the file's text. `path` is for messages only. `trusted_bytes` skips the checksum, for fuzzing.

@@ -1,10 +1,7 @@
 // See writer.h.
 #include "checkpoint/writer.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/clock.h"
@@ -24,7 +21,6 @@ namespace layout = checkpoint_layout;
 
 namespace {
 
-constexpr size_t kAlignment = 2 << 20;  // of the snapshot, for huge pages: they make its first use cheap
 constexpr size_t kWriteBytes = 4 << 20;
 const std::string kNoHash(32, '0');  // stands for the hash of data that is not written yet
 
@@ -39,6 +35,11 @@ double seconds_of(F&& work) {
 std::string key_of(const Piece& piece) {
   if (piece.region == Region::whole(piece.global_shape)) return piece.name;
   return fmt::format("{}@{}", piece.name, piece.region.offset.str());
+}
+
+std::string layout_of(const Piece& piece) {
+  return fmt::format("{} {} {} {} {} {}\n", piece.name, name_of(piece.kind), name_of(piece.dtype),
+                     piece.global_shape.str(), piece.region.offset.str(), piece.region.shape.str());
 }
 
 const char* file_stem(TensorKind kind) {
@@ -112,14 +113,11 @@ struct CheckpointWriter::Plan {
   std::vector<Shard> shards;
   int64_t bytes = 0;
   int64_t keep_before = 0;
+  std::string layout;  ///< hash of its pieces' names, shapes and places
 };
 
 Piece Piece::whole(std::string name, TensorKind kind, const Tensor& tensor) {
   return {std::move(name), kind, tensor.dtype(), tensor.shape(), Region::whole(tensor.shape()), tensor.data};
-}
-
-void CheckpointWriter::FreeBytes::operator()(std::byte* p) const {
-  std::free(p);
 }
 
 CheckpointWriter::CheckpointWriter(FileSystem& fs, std::string folder, CheckpointWriterOptions options)
@@ -154,11 +152,16 @@ CheckpointWriter::Plan CheckpointWriter::make_plan(const SaveRequest& request) c
   plan.manifest.protection = request.protection;
   plan.manifest.blobs = request.blobs;
   plan.keep_before = request.keep_before;
+  for (const auto& [name, text] : request.blobs) check_blob(name, text);
   std::vector<Piece> pieces;
+  Hasher layout;
   for (const Piece& piece : request.pieces) {
     check_piece(piece);
+    const std::string of = layout_of(piece);
+    layout.update(of.data(), of.size());
     split(piece, options_.max_file_bytes, pieces);
   }
+  plan.layout = layout.hex();
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.kind < b.kind; });
   assign_files(plan, pieces);
@@ -212,7 +215,7 @@ uint64_t CheckpointWriter::bytes_on_disk(const std::vector<std::string>& manifes
   return bytes;
 }
 
-void CheckpointWriter::require_space(const SaveRequest& request, int64_t saves) {
+void CheckpointWriter::prepare(const SaveRequest& request, int64_t saves) {
   Plan plan;
   const auto contribute = [&] {
     plan = make_plan(request);
@@ -223,7 +226,7 @@ void CheckpointWriter::require_space(const SaveRequest& request, int64_t saves) 
     const auto there = static_cast<int64_t>(layout::complete_checkpoints(fs_, folder_, false).size());
     const int64_t more =
         keep > 0 ? std::min(keep + 1 - std::min(there, keep), saves) : std::min<int64_t>(1, saves);
-    const uint64_t one = bytes_on_disk(manifests), free = fs_.free_bytes(folder_),
+    const uint64_t one = disk_bytes_ = bytes_on_disk(manifests), free = fs_.free_bytes(folder_),
                    needed = one * static_cast<uint64_t>(std::max<int64_t>(0, more));
     const auto text = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
     if (free < needed)
@@ -239,32 +242,27 @@ void CheckpointWriter::require_space(const SaveRequest& request, int64_t saves) 
                       text(needed - free)));
     return std::string();
   });
+  layout_ = plan.layout;
+  if (options_.asynchronous && saves > 0) snapshot_.reserve(snapshot_bytes(plan));
 }
 
-void CheckpointWriter::take_snapshot(Plan& plan) {
+int64_t CheckpointWriter::snapshot_bytes(const Plan& plan) {
   int64_t total = 0;
   for (const Shard& shard : plan.shards)
     for (const SafetensorsItem& item : shard.items)
       total += round_up(item.shape.numel() * size_of(item.dtype), 64);
-  if (total > snapshot_bytes_) {
-    snapshot_.reset();
-    snapshot_bytes_ = 0;
-    const int64_t size = round_up(total, kAlignment);
-    snapshot_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(size))));
-    if (!snapshot_)
-      throw Error(
-          fmt::format("no memory for the copy of {} MiB that an asynchronous checkpoint needs", size >> 20),
-          "write checkpoints synchronously, or use a smaller model");
-    ::madvise(snapshot_.get(), static_cast<size_t>(size), MADV_HUGEPAGE);
-    snapshot_bytes_ = size;
-  }
+  return total;
+}
+
+void CheckpointWriter::take_snapshot(Plan& plan) {
+  snapshot_.reserve(snapshot_bytes(plan));
   struct Copy {
     std::byte* to;
     const std::byte* from;
     size_t size;
   };
   std::vector<Copy> copies;
-  std::byte* to = snapshot_.get();
+  std::byte* to = snapshot_.data();
   for (Shard& shard : plan.shards) {
     for (SafetensorsItem& item : shard.items) {
       const auto size = static_cast<size_t>(item.shape.numel() * size_of(item.dtype));
@@ -296,25 +294,38 @@ void CheckpointWriter::save(const SaveRequest& request) {
 }
 
 /// Every rank plans its files; rank 0 checks, before anything is copied, that together they make a
-/// checkpoint.
+/// checkpoint. What it found for a layout holds for the next saves, which mostly have the same one: to read
+/// the manifests of all ranks takes long.
 std::shared_ptr<CheckpointWriter::Plan> CheckpointWriter::agree_on_plan(const SaveRequest& request) {
   const auto plan = std::make_shared<Plan>();
+  const std::string kKnown = "known";
   name_ = agree(
       options_.group,
       [&] {
         *plan = make_plan(request);
-        return encode_manifest(plan->manifest);
+        return plan->layout == layout_ ? kKnown : std::string();
       },
-      [&](const auto& manifests) { return choose_name(manifests, request.step); });
+      [&](const auto& answers) {
+        const auto known = [&](const std::string& answer) { return answer == kKnown; };
+        return std::all_of(answers.begin(), answers.end(), known) ? choose_name(request.step) : std::string();
+      });
+  if (!name_.empty()) return plan;
+  name_ = agree(
+      options_.group, [&] { return encode_manifest(plan->manifest); },
+      [&](const auto& manifests) {
+        disk_bytes_ = bytes_on_disk(manifests);
+        return choose_name(request.step);
+      });
+  layout_ = plan->layout;
   return plan;
 }
 
-std::string CheckpointWriter::choose_name(const std::vector<std::string>& manifests, int64_t step) {
+std::string CheckpointWriter::choose_name(int64_t step) {
   const auto text = [](uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  if (const uint64_t free = fs_.free_bytes(folder_), needed = bytes_on_disk(manifests); free < needed)
+  if (const uint64_t free = fs_.free_bytes(folder_); free < disk_bytes_)
     throw Error(
         fmt::format("cannot save step {} in '{}': it needs {}, the disk has {} left", step, folder_,
-                    text(needed), text(free)),
+                    text(disk_bytes_), text(free)),
         "free some space, keep fewer checkpoints, or choose another folder; older checkpoints are untouched");
   int attempt = 1;
   while (fs_.exists(folder_ + "/" + layout::folder_name(step, attempt))) ++attempt;

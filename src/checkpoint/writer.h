@@ -28,6 +28,7 @@
 #include "base/file_system.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/retention.h"
+#include "checkpoint/snapshot.h"
 #include "comm/communicator.h"
 
 namespace ingot {
@@ -98,8 +99,9 @@ class CheckpointWriter {
   /// too little space.
   void save(const SaveRequest& request);
   /// Throws Error, with the numbers, where the disk cannot hold what a run of `saves` more saves like this
-  /// has on it at once: the checkpoints that retention keeps, and the one that is being written. Collective.
-  void require_space(const SaveRequest& request, int64_t saves);
+  /// has on it at once: the checkpoints that retention keeps, and the one that is being written. Has the
+  /// memory of their copies ready, so that the first save stops its caller no longer than others. Collective.
+  void prepare(const SaveRequest& request, int64_t saves);
   /// Waits for the save in progress and returns the report of the last finished one. Throws the failure of
   /// the last save, once. With several ranks the save becomes a checkpoint here, so call it soon after all
   /// ranks have written().
@@ -119,8 +121,9 @@ class CheckpointWriter {
   std::shared_ptr<Plan> agree_on_plan(const SaveRequest& request);
   Plan make_plan(const SaveRequest& request) const;
   void assign_files(Plan& plan, const std::vector<Piece>& pieces) const;
-  std::string choose_name(const std::vector<std::string>& manifests, int64_t step);
+  std::string choose_name(int64_t step);
   uint64_t bytes_on_disk(const std::vector<std::string>& manifests) const;
+  static int64_t snapshot_bytes(const Plan& plan);
   void take_snapshot(Plan& plan);
   void start_writing(const std::shared_ptr<Plan>& plan, const SaveReport& report);
   void run(Plan& plan, SaveReport report) noexcept;
@@ -136,13 +139,11 @@ class CheckpointWriter {
   std::string folder_;
   CheckpointWriterOptions options_;
   int64_t sequence_ = 0;           ///< on rank 0: of the last save that began
+  std::string layout_;             ///< Plan::layout of the save before; empty: none
+  uint64_t disk_bytes_ = 0;        ///< on rank 0: bytes_on_disk() of that layout
   std::string name_;               ///< of the checkpoint in progress
   std::shared_ptr<Plan> started_;  ///< with several ranks: the save in progress, until wait()
-  struct FreeBytes {
-    void operator()(std::byte* p) const;
-  };
-  std::unique_ptr<std::byte[], FreeBytes> snapshot_;
-  int64_t snapshot_bytes_ = 0;
+  Snapshot snapshot_;
   std::thread thread_;
   std::atomic<bool> busy_ = false;
   std::atomic<int64_t> bytes_written_ = 0;

@@ -159,7 +159,7 @@ void Trainer::open_checkpoints() {
   options.group = &ranks_.groups().world();
   checkpoints_ =
       std::make_unique<CheckpointWriter>(fs_, recipe().run.folder + "/" + run_files::kCheckpoints, options);
-  checkpoints_->require_space(state_->save_request(""), saves_to_come());
+  checkpoints_->prepare(state_->save_request(""), saves_to_come());
   if (!rewound_) return;
   // Before the records of the steps that are given up go: a crash must leave one story or the other.
   checkpoints_->save(state_->save_request(""));

@@ -196,6 +196,12 @@ TEST(Checkpoint, SaveRefusesWhatCannotBeLoaded) {
   EXPECT_MESSAGE(
       writer.save({.step = 1, .pieces = {piece("a", {4}, {{0}, {3}}), piece("a", {4}, {{2}, {2}})}}),
       "overlap");
+  // Neither after one of the same pieces in whole.
+  writer.save({.step = 1, .pieces = {piece("a", {4}, {{0}, {4}})}});
+  EXPECT_EQ(writer.wait()->step, 1);
+  EXPECT_MESSAGE(writer.save({.step = 2, .pieces = {piece("a", {4}, {{0}, {3}})}}), "tensor 'a'");
+  fs.remove_all(std::string(kFolder) + "/step-00000001");
+  fs.remove_all(std::string(kFolder) + "/latest");
   EXPECT_MESSAGE(writer.save({.step = 1, .pieces = {piece("\xff", {4}, {{0}, {4}})}}), "not valid UTF-8");
   EXPECT_MESSAGE(writer.save({.step = 1, .pieces = {}, .blobs = {{"rng", "{"}}}),
                  "the state 'rng' is not valid JSON");

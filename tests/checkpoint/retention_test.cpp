@@ -89,17 +89,17 @@ TEST(Retention, TheDiskMustHoldWhatItKeeps) {
   CheckpointWriter writer(fs, kFolder, {.retention = {.keep_last = 2}});
   const SampleState state = sample_state(1);
   fs.set_free_bytes(1'000'000);
-  writer.require_space(state.request, 100);
+  writer.prepare(state.request, 100);
   fs.set_free_bytes(200'000);  // one takes some 90 kB, nearly all of it for folder and files
-  EXPECT_MESSAGE(writer.require_space(state.request, 100), "3 more must lie there at once");
-  writer.require_space(state.request, 1);
+  EXPECT_MESSAGE(writer.prepare(state.request, 100), "3 more must lie there at once");
+  writer.prepare(state.request, 1);
   writer.save(state.request);
   writer.wait();
   fs.set_free_bytes(120'000);
-  EXPECT_MESSAGE(writer.require_space(state.request, 100), "2 more must lie there at once");
+  EXPECT_MESSAGE(writer.prepare(state.request, 100), "2 more must lie there at once");
   fs.set_free_bytes(50'000);
-  EXPECT_MESSAGE(writer.require_space(state.request, 1), "1 more must lie there at once");
-  writer.require_space(state.request, 0);
+  EXPECT_MESSAGE(writer.prepare(state.request, 1), "1 more must lie there at once");
+  writer.prepare(state.request, 0);
 }
 
 TEST(RequireTensors, ListsEverythingAtOnceWithTheNearestName) {
