@@ -21,7 +21,7 @@ struct ClusterArguments {
   std::vector<std::string> runs;
   std::string out, largest = "16MiB", file = "256MiB";
   ClusterMeasureOptions measure;
-  ProfileOptions profile{.steps = 3, .warm_up = 1};
+  ProfileOptions profile{.steps = 3, .warm_up = 1, .saves = 4};
   int64_t vocab = 0;
   double io_seconds = 0.1;
 };

@@ -119,7 +119,8 @@ int make_plan(PlanArguments o, const std::vector<std::string>& overrides) {
     std::optional<RunBudget> budget;
     if (o.budget) budget = budget_run(recipe, plan, time, cluster);
     text += describe_fit(plan, cluster) + to_text(time) + (budget ? to_text(*budget) : "");
-    json = fmt::format("{{\n\"plan\": {},\n\"time\": {}\n}}", json, to_json(time));
+    json = fmt::format("{{\n\"plan\": {},\n\"time\": {}{}\n}}", json, to_json(time),
+                       budget ? ",\n\"budget\": " + to_json(*budget) : "");
     write_page(o, {.plan = &plan, .time = &time, .budget = budget ? &*budget : nullptr}, cluster.name);
   } else {
     write_page(o, {.plan = &plan}, "");

@@ -62,7 +62,7 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   // As a profile measures them (measure/profile_run.h), and of several ranks long enough for turns: they may
   // share cores.
   const double seconds = std::max(0.1, o.seconds);
-  std::vector<double> fma, read, fresh, dot;
+  std::vector<double> fma, read, copy, fresh, dot;
   for (int trial = 0; trial < o.trials; ++trial) {
     if (group.size() == 1) {
       const MachinePeak peak = machine_peak();
@@ -71,6 +71,7 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
       fma.push_back(shared_fma_gflops(seconds, 0, agree_on_begin(group)));
       read.push_back(shared_read_gbs(seconds, 0, agree_on_begin(group)));
     }
+    copy.push_back(shared_copy_gbs(seconds, 0, agree_on_begin(group)));
     fresh.push_back(shared_fresh_gbs(seconds, agree_on_begin(group)));
     group.barrier();
     dot.push_back(dot_peak_gflops() / fma_peak_gflops());
@@ -84,12 +85,12 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   const double launch = mean_call_seconds(o.seconds, [&] { gemm(smallest); });
   const std::vector<double> mean =
       mean_of_ranks(group, {spread_of(fma).median, spread_of(read).median, spread_of(dot).median, launch,
-                            spread_of(fresh).median});
+                            spread_of(fresh).median, spread_of(copy).median});
   device.rates.f32 = rounded(1e-3 * mean[0]);
   device.rates.bf16 = rounded(1e-3 * mean[0] * mean[2]);
   device.bandwidth = rounded(mean[1]);
   device.launch_us = rounded(1e6 * mean[3]);
-  device.fresh_gb_per_s = rounded(mean[4]);
+  device.fresh_gb_per_s = rounded(mean[4]), device.copy_gb_per_s = rounded(mean[5]);
 }
 
 /// What a machine does in a second.
@@ -243,11 +244,30 @@ StorageSpec storage_spec(const StorageReport& r) {
     double& rate = row.write ? s.write_gb_per_s : s.read_gb_per_s;
     rate = std::max(rate, rounded(1e-9 * row.bandwidth()));
   }
-  s.iops = rounded(r.most_reads(4096));
+  s.iops = rounded(r.most_reads(4096)), s.sync_ms = rounded(1e3 * r.sync.median);
   s.source = fmt::format("ingot bench cluster in '{}'{}", r.folder,
                          r.direct ? "" : ", through the page cache, which the file system insists on");
   s.quality = Quality::measured;
   return s;
+}
+
+/// Checkpoints of runs, written beside steps, say more about those of others than copies and files alone do:
+/// what one takes at least, and by its bytes.
+void set_saves(const std::vector<ProfileReport>& profiles, DeviceSpec& device, StorageSpec& storage) {
+  std::vector<TimePoint> pauses, writes;
+  for (const ProfileReport& profile : profiles) {
+    const SaveTimes& s = profile.saves;
+    if (s.write == 0) continue;
+    pauses.push_back({1, static_cast<double>(s.most), s.pause});
+    writes.push_back({1, static_cast<double>(s.bytes), s.write});
+  }
+  if (writes.empty()) return;
+  const TimeFit pause = fit_times(pauses), write = fit_times(writes);
+  device.copy_gb_per_s = rounded(1e-9 / pause.seconds_per_byte);
+  device.save_ms = rounded(1e3 * pause.latency_seconds);
+  storage.write_gb_per_s = rounded(1e-9 / write.seconds_per_byte);
+  storage.checkpoint_ms = rounded(1e3 * write.latency_seconds);
+  storage.source += "; writes: checkpoints beside steps of --run";
 }
 
 /// Of a collective of n ranks, the bytes that pass the memory, over n - 1.
@@ -358,7 +378,10 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o,
   if (world.ranks() > 1) measure_links(world, o, c);
   c.host.cores = std::max<int64_t>(1, int64_t{num_threads()} * world.ranks());
   c.host.memory = fmt::format("{}MB", machine.memory_bytes / 1'000'000);
-  if (world.rank() == 0 && o.disk.file_bytes > 0) c.storage.push_back(storage_spec(measure_storage(o.disk)));
+  if (world.rank() == 0 && o.disk.file_bytes > 0) {
+    c.storage.push_back(storage_spec(measure_storage(o.disk)));
+    set_saves(profiles, c.device, c.storage.back());
+  }
   group->barrier();
   return cluster_from_text(broadcast_text(*group, print_config(c)), "measured");
 }

@@ -96,6 +96,14 @@ struct ProfileCell {
   void add(const ProfileCell& other);
 };
 
+/// Checkpoints that were written beside steps: medians over saves, of the slowest rank.
+struct SaveTimes {
+  int64_t bytes = 0;  ///< of all ranks
+  int64_t most = 0;   ///< of those, of one rank
+  double pause = 0;   ///< seconds that steps waited
+  double write = 0;   ///< seconds of the writing; 0: nothing was saved
+};
+
 struct ProfileReport {
   std::string of, phase, model, precision, isa;
   int64_t parameters = 0;
@@ -103,6 +111,8 @@ struct ProfileReport {
   std::vector<RankProfile> ranks;  ///< by rank, at least one; each has the same number of steps, at least one
   DeviceKind device = DeviceKind::cpu;
   std::vector<DeviceCount> device_work = counts_of({});  ///< of all steps, by the first rank's process
+
+  SaveTimes saves;  ///< of ProfileOptions::saves
 
   int64_t steps() const { return static_cast<int64_t>(ranks.front().steps.size()); }
   Spread step_seconds() const;  ///< over the steps; a step takes as long as its slowest rank

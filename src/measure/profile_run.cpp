@@ -22,6 +22,10 @@ namespace {
 /// Measurements on each side of the steps.
 constexpr int64_t kUncounted = 3;  ///< steps that make graphs
 constexpr int kPeaks = 3;
+/// Saves that are not counted, of runs that keep one checkpoint: later ones write into memory that those
+/// which were deleted had.
+constexpr int64_t kFreshSaves = 2;
+constexpr int64_t kStepsOfSave = 2;
 constexpr double kShared = 0.1;  ///< seconds of each, where several ranks measure
 
 size_t phase_named(const Recipe& recipe, const std::string& name) {
@@ -46,6 +50,10 @@ RunPosition position_of(const SavedRun& saved, const Recipe& recipe) {
   return p;
 }
 
+int64_t steps_of_saves(const ProfileOptions& o) {
+  return o.saves > 0 ? kStepsOfSave * (kFreshSaves + o.saves) : 0;
+}
+
 /// Makes steps like those at this position the whole run.
 void keep_only(Recipe& r, const RunPosition& at, int64_t steps) {
   PhaseConfig s = r.phases[at.phase];
@@ -61,6 +69,7 @@ void keep_only(Recipe& r, const RunPosition& at, int64_t steps) {
   s.steps = steps;
   r.phases = {std::move(s)};
   r.samples.prompts.emplace();
+  r.checkpoint.keep_last = 1;
 }
 
 /// A folder that all ranks see, removed by rank 0 when all have left it.
@@ -110,6 +119,28 @@ void measure_limits(Communicator& group, RankProfile& rank) {
   group.barrier();
 }
 
+/// A save follows a step that nothing is written beside, as in a run.
+SaveTimes measure_saves(Communicator& group, Trainer& trainer, int64_t saves) {
+  std::vector<double> pauses, writes;
+  double bytes = 0;
+  for (int64_t i = 0; i < kFreshSaves + saves; ++i) {
+    trainer.run_steps(kStepsOfSave / 2);
+    const auto [pause, report] = trainer.save_beside_steps(kStepsOfSave / 2);
+    bytes = static_cast<double>(report.bytes);
+    if (i >= kFreshSaves) pauses.push_back(pause), writes.push_back(report.write_seconds);
+  }
+  const double own[3] = {bytes, spread_of(pauses).median, spread_of(writes).median};
+  std::vector<double> all(static_cast<size_t>(3 * group.size()));
+  group.all_gather(Tensor::of(own, {3}), Tensor::of(all.data(), {3 * group.size()})).wait();
+  SaveTimes t;
+  for (size_t r = 0; r < all.size(); r += 3) {
+    const auto of_rank = static_cast<int64_t>(all[r]);
+    t.bytes += of_rank, t.most = std::max(t.most, of_rank);
+    t.pause = std::max(t.pause, all[r + 1]), t.write = std::max(t.write, all[r + 2]);
+  }
+  return t;
+}
+
 /// Steps whose ops nobody watches, after the others: the first make graphs, the rest is counted.
 int64_t counted_steps(const ProfileOptions& o) {
   return device_of(compute_device()).captures_graphs() ? kUncounted + o.steps : 0;
@@ -132,7 +163,7 @@ ProfiledSteps profiled_steps(FileSystem& fs, const std::string& path, const std:
   }
   if (!o.phase.empty()) at = {phase_named(r, o.phase), 0, 0};
   const int64_t window = r.window_at(at.phase, at.step);
-  keep_only(r, at, o.warm_up + o.steps + counted_steps(o));
+  keep_only(r, at, o.warm_up + o.steps + counted_steps(o) + steps_of_saves(o));
   if (run && r.run.start_from == path) {  // its phases so far have changed these
     const ModelConfig stored = open_stored_model(fs, path, Verify::structure).config;
     r.model.rope_theta = stored.rope_theta, r.model.window = stored.window;
@@ -253,6 +284,7 @@ ProfileReport profile_run(FileSystem& fs, const ProfiledSteps& steps, const Prof
       report.device_work = counter.take();
     }
     trainer.observe(nullptr);
+    if (o.saves > 0) report.saves = measure_saves(*group, trainer, o.saves);
     report.micro_batch = phase.micro(std::max<int64_t>(1, own.parallel.data));
     measure_limits(*group, mine);
   }

@@ -9,6 +9,7 @@ namespace ingot {
 struct ProfileOptions {
   int64_t steps = 5, warm_up = 2;  ///< warm-up steps are not recorded
   std::string phase;               ///< of the recipe; empty: the current phase of the run, or the first
+  int64_t saves = 0;               ///< checkpoints beside further steps
   std::string scratch;             ///< folder visible to all ranks; empty: the system's temporary folder
 };
 

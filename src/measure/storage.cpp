@@ -67,6 +67,24 @@ Trial run_trial(const ScratchFile& file, const StorageRow& row, const StorageOpt
   return {static_cast<double>(all.size()) / seconds, all[all.size() / 2], all[all.size() * 99 / 100]};
 }
 
+Spread sync_seconds(FileSystem& fs, const std::string& folder) {
+  constexpr int kLines = 15;
+  const std::string path = fmt::format("{}/ingot-sync-{}", folder, ::getpid()), line(200, 'x');
+  std::vector<double> seconds;
+  {
+    const auto file = fs.create(path);
+    for (int i = 0; i < kLines; ++i) {
+      const double begin = monotonic_seconds();
+      file->append(line.data(), line.size());
+      file->sync();
+      seconds.push_back(monotonic_seconds() - begin);
+    }
+    file->close();
+  }
+  fs.remove_all(path);
+  return spread_of(std::move(seconds));
+}
+
 }  // namespace
 
 double StorageReport::most_reads(int64_t bytes) const {
@@ -112,6 +130,7 @@ StorageReport measure_storage(const StorageOptions& o) {
     report.rows[r].latency = spread_over(trials[r], &Trial::latency);
     report.rows[r].slow = spread_over(trials[r], &Trial::slow);
   }
+  report.sync = sync_seconds(fs, o.folder);
   return report;
 }
 

@@ -34,6 +34,7 @@ struct StorageReport {
   bool direct = false;
   int64_t file_bytes = 0;
   std::vector<StorageRow> rows;
+  Spread sync;  ///< seconds to append a line to a file and have it on the storage
   /// The highest measured reads per second of this size; 0: none was measured.
   double most_reads(int64_t bytes) const;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/progress.h"
 
@@ -41,18 +42,24 @@ LoaderReads loader_reads(double bytes, double page_bytes, double seconds, double
 
 RunBudget budget_run(const Recipe& recipe, const RunPlan& plan, const RunTime& time, const Cluster& cluster) {
   constexpr double kTokenBytes = 4, kPageBytes = 4096, kMonth = 28;
+  constexpr double kRecords = 3;  // files of a run's records, written out before a checkpoint is made
   RunBudget b;
   const double step = time.step.seconds, ranks = plan.what.ranks,
                nodes = std::ceil(ranks / static_cast<double>(cluster.devices_per_node));
   const auto tokens = static_cast<double>(plan.tokens());
   for (const PhaseConfig& s : recipe.phases) b.steps += s.steps, b.tokens += s.tokens();
   b.step_days = step / tokens * static_cast<double>(b.tokens) / 86400;
-  const double copy =
-      cluster.host.offload_gb_per_s > 0 ? cluster.host.offload_gb_per_s : cluster.device.bandwidth / 2;
-  b.checkpoint_pause = static_cast<double>(plan.fullest().plan.memory.checkpoint) / (1e9 * copy);
+  const DeviceSpec& device = cluster.device;
+  const double copy = cluster.host.offload_gb_per_s > 0 ? cluster.host.offload_gb_per_s
+                      : device.copy_gb_per_s > 0        ? device.copy_gb_per_s
+                                                        : device.bandwidth / 2;
+  b.checkpoint_pause =
+      1e-3 * device.save_ms + static_cast<double>(plan.fullest().plan.memory.checkpoint) / (1e9 * copy);
   if (!cluster.storage.empty()) {
     const StorageSpec& storage = cluster.storage.front();
-    b.checkpoint_write = static_cast<double>(plan.checkpoint_bytes) / (nodes * 1e9 * storage.write_gb_per_s);
+    b.checkpoint_pause += kRecords * 1e-3 * storage.sync_ms;
+    b.checkpoint_write = 1e-3 * storage.checkpoint_ms +
+                         static_cast<double>(plan.checkpoint_bytes) / (nodes * 1e9 * storage.write_gb_per_s);
     if (storage.iops > 0)
       b.reads = loader_reads(tokens / nodes * kTokenBytes, kPageBytes, step, storage.iops);
   }
@@ -90,6 +97,22 @@ std::string to_text(const RunBudget& b) {
                        fmt::format("{:.0f} a second of a node; steps shorter than {} would wait for storage",
                                    b.reads.per_second, format_seconds(b.reads.break_even)));
   return text;
+}
+
+std::string to_json(const RunBudget& b) {
+  return nlohmann::ordered_json{{"steps", b.steps},
+                                {"tokens", b.tokens},
+                                {"step_days", b.step_days},
+                                {"days", b.days},
+                                {"device_hours", b.device_hours},
+                                {"price", b.price},
+                                {"goodput", b.goodput},
+                                {"devices_for_28_days", b.devices_for_a_month},
+                                {"checkpoint_pause_seconds", b.checkpoint_pause},
+                                {"checkpoint_write_seconds", b.checkpoint_write},
+                                {"checkpoint_interval_steps", b.interval_steps},
+                                {"reads_per_second", b.reads.per_second}}
+      .dump(2);
 }
 
 }  // namespace ingot

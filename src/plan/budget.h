@@ -34,7 +34,7 @@ LoaderReads loader_reads(double bytes, double page_bytes, double seconds, double
 struct RunBudget {
   int64_t steps = 0, tokens = 0;
   double step_days = 0;         ///< of steps alone
-  double checkpoint_pause = 0;  ///< seconds: copy of a device's share
+  double checkpoint_pause = 0;  ///< seconds: copy of a device's share, and what goes before it
   double checkpoint_write = 0;  ///< seconds: of all shares to the first storage
   int64_t interval_steps = 0;   ///< the recipe's, or the best where failures are known
   double goodput = 1;           ///< share of time that becomes kept training
@@ -48,5 +48,6 @@ struct RunBudget {
 /// The phase that was planned stands for all: a step of another phase takes time by its tokens.
 RunBudget budget_run(const Recipe& recipe, const RunPlan& plan, const RunTime& time, const Cluster& cluster);
 std::string to_text(const RunBudget& budget);
+std::string to_json(const RunBudget& budget);
 
 }  // namespace ingot

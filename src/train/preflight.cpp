@@ -243,12 +243,18 @@ void explain_shortfall_on_gpu(const Recipe& recipe, const TrainEngine& engine, P
 
 /// Of as many threads as the kernels use, measured once: all ranks and runs of one process plan with the same
 /// numbers.
-MachinePeak measured_peak() {
+struct MeasuredMachine {
+  MachinePeak peak;
+  double copy_gbs;
+};
+MeasuredMachine measured_machine() {
+  constexpr double kCopySeconds = 0.02;
   static std::mutex mutex;
-  static std::map<int, MachinePeak> peaks;
+  static std::map<int, MeasuredMachine> machines;
   const std::scoped_lock lock(mutex);
-  const auto known = peaks.find(num_threads());
-  return known != peaks.end() ? known->second : peaks[num_threads()] = machine_peak();
+  const auto known = machines.find(num_threads());
+  if (known != machines.end()) return known->second;
+  return machines[num_threads()] = {machine_peak(), shared_copy_gbs(kCopySeconds)};
 }
 
 /// What a save copies of this rank's masters.
@@ -289,11 +295,12 @@ Preflight plan_engine(const TrainEngine& engine, double gflops, double read_gbs)
 
 Preflight preflight(const TrainEngine& engine, const PreparedData* data, int64_t process_bytes) {
   const Recipe& recipe = engine.recipe();
-  const MachinePeak peak = measured_peak();
+  const auto [peak, copy_gbs] = measured_machine();
   Preflight f =
       plan_engine(engine, recipe.run.precision == PrecisionChoice::bf16 ? peak.dot_gflops : peak.fma_gflops,
                   peak.read_gbs);
   f.f32_gflops = peak.fma_gflops;
+  if (compute_device() == DeviceKind::cpu) f.copy_gbs = copy_gbs;
   f.process_bytes = process_bytes;
   plan_balance(engine, f);
   if (data != nullptr) {

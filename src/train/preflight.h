@@ -34,6 +34,7 @@ struct Preflight {
   double peak_gflops = 0;  ///< of products in the run's precision
   double f32_gflops = 0;   ///< of products in f32, as an optimizer makes them; 0: the same
   double read_gbs = 0;
+  double copy_gbs = 0;  ///< of memory that is copied, as for a checkpoint; 0: not measured
   int64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   int64_t scratch_bytes = 0;    ///< of the update, kept once it was made; 0 where a GPU makes it
   int64_t transient_bytes = 0;  ///< most of other ranks' weights and of unsharded gradients (full sharding)

@@ -133,10 +133,12 @@ std::vector<Prediction> RunAccuracy::compare(const Preflight& plan, std::span<co
                  .predicted = static_cast<double>(all.planned_save),
                  .measured = static_cast<double>(all.saved)});
   Prediction pause{.what = Predicted::pause, .measured = all.pause};
-  // The copy reads and writes memory.
   long long most = 0;
   for (const RankFacts& r : ranks) most = std::max(most, r.planned_save);
-  if (plan.read_gbs > 0) pause.predicted = 2 * static_cast<double>(most) / (1e9 * plan.read_gbs);
+  if (plan.copy_gbs > 0)
+    pause.predicted = static_cast<double>(most) / (1e9 * plan.copy_gbs);
+  else
+    pause.missing = "copies from a device are not measured before a run";
   pause.largest = fmt::format("a copy of {}", format_bytes(static_cast<double>(most)));
   out.push_back(std::move(pause));
   out.push_back({.what = Predicted::write,

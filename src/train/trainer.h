@@ -79,6 +79,9 @@ class Trainer {
   /// Makes the next steps, at most to the end of the phase or of its batch size, and nothing else: no
   /// validation, samples, records or checkpoints. For profiles.
   void run_steps(int64_t steps);
+  /// Saves a checkpoint, writes it beside the next `steps` steps, and returns once it is there: the seconds
+  /// that the steps waited for it, and its report. For profiles.
+  std::pair<double, SaveReport> save_beside_steps(int64_t steps);
   /// Makes up to `steps` steps of the run of Rewind::of_run, across phases, and nothing else. Their digests
   /// go to digests.jsonl of this folder; `agrees`: whether those of copies are wanted of a step. Tells `made`
   /// of each step and ends where it says false.

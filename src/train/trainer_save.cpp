@@ -44,6 +44,15 @@ void Trainer::save(const std::string& protection) {
   if (status_ != nullptr) status_->saved(*save_seconds_);
 }
 
+std::pair<double, SaveReport> Trainer::save_beside_steps(int64_t steps) {
+  if (!checkpoints_) open_checkpoints();
+  const double begin = monotonic_seconds();
+  checkpoints_->save(state_->save_request(""));
+  const double pause = monotonic_seconds() - begin;
+  run_steps(steps);
+  return {pause, checkpoints_->wait().value()};
+}
+
 void Trainer::end_save() {
   if (!checkpoints_) return;
   try {

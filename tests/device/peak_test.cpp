@@ -51,7 +51,8 @@ TEST(Peak, RatesOfThoseThatShareCoresAddUpToTheMachines) {
 TEST(Peak, RatesOfASharedMachineBeginWhenAsked) {
   constexpr double kSeconds = 0.01, kAhead = 0.05;
   const auto fresh = [](double seconds, int, double begin) { return shared_fresh_gbs(seconds, begin); };
-  for (double (*const rate)(double, int, double) : {shared_fma_gflops, shared_read_gbs, +fresh}) {
+  for (double (*const rate)(double, int, double) :
+       {shared_fma_gflops, shared_read_gbs, shared_copy_gbs, +fresh}) {
     const double begin = monotonic_seconds() + kAhead;
     EXPECT_GT(rate(kSeconds, 1, begin), 0);
     EXPECT_GE(monotonic_seconds(), begin + kSeconds);

@@ -205,7 +205,7 @@ TEST_F(ProfileRun, SaysWhatADeviceDidInAStep) {
 }
 
 TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
-  const ProfileOptions o{.steps = 3, .warm_up = 1};
+  const ProfileOptions o{.steps = 3, .warm_up = 1, .saves = 2};
   const ProfiledSteps profiled =
       profiled_steps(real_file_system(), folder_ / "recipe.toml", {"--memory.recompute=[\"activation\"]"}, o);
   const auto world = self_world();
@@ -231,6 +231,9 @@ TEST_F(ProfileRun, RecordsEveryOpInsideOfItsSteps) {
     EXPECT_LE(last, step.end);
   }
   EXPECT_EQ(passes.size(), 4u) << "forward, recompute, both gradients";
+  EXPECT_GE(r.saves.bytes, 4 * r.parameters);
+  EXPECT_EQ(r.saves.most, r.saves.bytes) << "of one rank";
+  EXPECT_TRUE(r.saves.pause > 0 && r.saves.write > 0);
   expect_nested(json::parse(trace_json(r)));
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -111,6 +112,28 @@ double shared_read_gbs(double seconds, int threads, double begin) {
     bytes += rate * took, time += took;
   }
   return bytes / time * 1e-9;
+}
+
+double shared_copy_gbs(double seconds, int threads, double begin) {
+  if (threads <= 0) threads = num_threads();
+  constexpr int64_t kBytes = int64_t{48} << 20, kPiece = int64_t{4} << 20;
+  const auto memory = [] {
+    const std::shared_ptr<char> m(static_cast<char*>(system_allocate(kBytes)),
+                                  [](char* p) { system_release(p, kBytes); });
+    std::memset(m.get(), 1, kBytes);
+    return m;
+  };
+  const std::shared_ptr<char> from = memory(), to = memory();
+  std::atomic<int64_t> copied{0};
+  const double end = wait_until(begin) + seconds;
+  round_times(threads, 1, [&](int thread, int) {
+    for (int64_t piece = thread; monotonic_seconds() < end; piece += threads) {
+      const int64_t at = piece * kPiece % kBytes;
+      std::memcpy(to.get() + at, from.get() + at, kPiece);
+      copied += kPiece;
+    }
+  });
+  return static_cast<double>(copied) / seconds * 1e-9;
 }
 
 double shared_fresh_gbs(double seconds, double begin) {

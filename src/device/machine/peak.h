@@ -22,6 +22,8 @@ MachinePeak machine_peak(int threads = 0);
 /// 0: now.
 double shared_fma_gflops(double seconds, int threads = 0, double begin = 0);
 double shared_read_gbs(double seconds, int threads = 0, double begin = 0);
+/// Likewise, of 1e9 bytes copied per second as memory is: pieces of 4 MiB, each by a thread.
+double shared_copy_gbs(double seconds, int threads = 0, double begin = 0);
 /// Likewise, of one thread: how fast it has pages anew that were given back (device/memory/pages.h), as
 /// gathered weights are: 1e9 bytes written to them per second.
 double shared_fresh_gbs(double seconds, double begin = 0);
