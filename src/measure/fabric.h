@@ -8,8 +8,7 @@
 //               what is faster counts (hops and rates as in NCCL's tuning model, src/graph/tuning.cc)
 //   pairwise    all-to-all: what goes to other domains crosses the outer level
 //   once        a token to each rank (device) or once to each domain that has one of its experts, as DeepEP
-//   and
-//               HybridEP send; which those are depends on the routing (Locality)
+//               and HybridEP send; which those are depends on the routing (Locality)
 #pragma once
 #include <string>
 

@@ -25,8 +25,8 @@ constexpr int kPeaks = 3;
 /// Saves that are not counted, of runs that keep one checkpoint: later ones write into memory that those
 /// which were deleted had.
 constexpr int64_t kFreshSaves = 2;
-constexpr int64_t kStepsOfSave = 2;
-constexpr double kShared = 0.1;  ///< seconds of each, where several ranks measure
+constexpr int64_t kQuietSteps = 1, kWritingSteps = 1;  ///< before each save, and beside its writing
+constexpr double kShared = 0.1;                        ///< seconds of each, where several ranks measure
 
 size_t phase_named(const Recipe& recipe, const std::string& name) {
   std::string names;
@@ -51,7 +51,7 @@ RunPosition position_of(const SavedRun& saved, const Recipe& recipe) {
 }
 
 int64_t steps_of_saves(const ProfileOptions& o) {
-  return o.saves > 0 ? kStepsOfSave * (kFreshSaves + o.saves) : 0;
+  return o.saves > 0 ? (kQuietSteps + kWritingSteps) * (kFreshSaves + o.saves) : 0;
 }
 
 /// Makes steps like those at this position the whole run.
@@ -124,8 +124,8 @@ SaveTimes measure_saves(Communicator& group, Trainer& trainer, int64_t saves) {
   std::vector<double> pauses, writes;
   double bytes = 0;
   for (int64_t i = 0; i < kFreshSaves + saves; ++i) {
-    trainer.run_steps(kStepsOfSave / 2);
-    const auto [pause, report] = trainer.save_beside_steps(kStepsOfSave / 2);
+    trainer.run_steps(kQuietSteps);
+    const auto [pause, report] = trainer.save_beside_steps(kWritingSteps);
     bytes = static_cast<double>(report.bytes);
     if (i >= kFreshSaves) pauses.push_back(pause), writes.push_back(report.write_seconds);
   }
