@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "base/philox.h"
@@ -119,6 +120,10 @@ prompts = ["the "]
 tokens = 8
 )",
                      run_folder, data_folder, text_path);
+}
+
+std::string keeping_all(const std::string& recipe) {
+  return std::regex_replace(recipe, std::regex("\\[checkpoint\\]\n"), "$&keep_last = 0\n");
 }
 
 std::map<std::string, std::string> checkpoint_content(const std::string& run_folder) {

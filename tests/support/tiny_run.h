@@ -17,6 +17,9 @@ std::string tiny_text(int64_t words, uint64_t seed = 1);
 std::string tiny_recipe(const std::string& run_folder, const std::string& data_folder,
                         const std::string& text_path);
 
+/// The recipe with all checkpoints kept, so that a script which waits for one finds it however late it looks.
+std::string keeping_all(const std::string& recipe);
+
 /// TOML of a two-step run `base` of a dense model of one layer, on `text.txt`, all in `folder`. `tokenizer`
 /// is the line of that table.
 std::string base_recipe(const std::string& folder, int64_t context, const std::string& tokenizer);
