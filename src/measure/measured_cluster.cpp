@@ -24,6 +24,7 @@
 #include "device/simd/isa.h"
 #include "measure/gemm_bench.h"
 #include "measure/ops_bench.h"
+#include "measure/rank_drift.h"
 #include "measure/step_bench.h"
 #include "report/table.h"
 
@@ -270,6 +271,14 @@ void set_saves(const std::vector<ProfileReport>& profiles, DeviceSpec& device, S
   storage.source += "; writes: checkpoints beside steps of --run";
 }
 
+/// The median over runs whose ranks drift.
+double drift_of(const std::vector<ProfileReport>& profiles) {
+  std::vector<double> drifts;
+  for (const ProfileReport& profile : profiles)
+    if (const double drift = rank_drift(profile); drift > 0) drifts.push_back(drift);
+  return drifts.empty() ? 0 : spread_of(drifts).median;
+}
+
 /// Of a collective of n ranks, the bytes that pass the memory, over n - 1.
 double traffic(const CommMeasurement& m) {
   return (m.kind == CommKind::all_reduce ? 2 : 1) * static_cast<double>(m.bytes);
@@ -371,6 +380,7 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o,
       of_runs.push_back(std::move(p));
   c.device.points = preferred_points(std::move(of_runs), c.device.points);
   set_shares(c.device);
+  c.device.drift_ms = rounded(1e3 * drift_of(profiles));
   c.device.source =
       fmt::format("ingot bench cluster: {} of {} each, {} kernels", count_of(world.ranks(), "rank"),
                   count_of(num_threads(), "thread"), isa_name(active_isa()));

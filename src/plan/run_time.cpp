@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/progress.h"
+#include "measure/rank_drift.h"
 #include "models/stage_boundary.h"
 #include "nn/parameter.h"
 #include "plan/op_cost.h"
@@ -99,6 +100,23 @@ class Gathers {
   size_t at_ = 0;
 };
 
+/// How a rank's passes of a micro-batch are divided by meetings with other ranks.
+struct Meetings {
+  double kernels = 0;  ///< seconds
+  int64_t count = 0;
+  void add(const TimedProgram& program) {
+    for (const TimedStep& s : program) {
+      if (s.kind == PassStep::Kind::compute) kernels += s.seconds;
+      if (s.kind == PassStep::Kind::transfer && s.seconds > 0) ++count;
+    }
+  }
+  /// Of so many micro-batches: the seconds from the last meeting of a step's passes to the next step's first,
+  /// without the update.
+  double apart(int64_t micro_batches) const {
+    return count > 0 ? kernels / static_cast<double>(count) : static_cast<double>(micro_batches) * kernels;
+  }
+};
+
 /// Times what ranks do, and counts how good the numbers are that it follows from.
 class Timer {
  public:
@@ -111,6 +129,7 @@ class Timer {
                      bool alone) {
     TimedProgram result;
     Gathers gathers(program, kind, layers, alone, channel("data"), result);
+    double apart = 0;  // seconds since the ranks met
     for (const PassStep& s : program) {
       gathers.reach(s.layer_group);
       if (s.kind == PassStep::Kind::wait) {
@@ -120,10 +139,12 @@ class Timer {
       if (s.kind == PassStep::Kind::transfer) {
         const auto group = groups.find(s.group);
         const CommKind kind = kind_of_op(s.op);
-        const double seconds =
-            group == groups.end() || group->second.ranks == 1
-                ? 0
-                : collective(kind, group->second, buffer_of(kind, s.wire_bytes, group->second.ranks));
+        double seconds = 0;
+        if (group != groups.end() && group->second.ranks > 1) {
+          seconds = collective(kind, group->second, buffer_of(kind, s.wire_bytes, group->second.ranks)) +
+                    wait(group->second.ranks, apart);
+          apart = 0;
+        }
         result.push_back({s.kind, TimeOf::exchanges, seconds, channel(s.group), s.handle});
         // Ops that compute around their exchange.
         if (s.flops == 0) continue;
@@ -132,6 +153,7 @@ class Timer {
       count(t.seconds, t.quality);
       kernels_ += t.seconds, launches_ += 1e-6 * cluster_.device.launch_us;
       out_.launch_share = launches_ / kernels_;
+      apart += t.seconds;
       result.push_back({PassStep::Kind::compute, s.what == TimeOf::exchanges ? TimeOf::kernels : s.what,
                         t.seconds, 0, -1});
     }
@@ -139,8 +161,9 @@ class Timer {
     return result;
   }
 
-  /// Sums of gradients, update and exchange of weights of a rank.
-  StepEnd end_of(const PaperRank& rank, const GatheredLayers& layers, bool alone) {
+  /// Sums of gradients, update and exchange of weights of a rank. `apart`: seconds of passes from their last
+  /// meeting to the first of the next step.
+  StepEnd end_of(const PaperRank& rank, const GatheredLayers& layers, bool alone, double apart) {
     StepEnd end;
     // Backward ends with the first layer group, whose gradients have nothing to hide behind.
     if (!layers.empty() && !alone) end.buckets.push_back(layers.begin()->second.reduce);
@@ -162,6 +185,8 @@ class Timer {
     }
     const OpTime update = costs_.time_of(update_cost(engine.optimizer()));
     end.update = update.seconds;
+    if (const int ranks = rank.groups().data().size(); ranks > 1 && !end.buckets.empty())
+      end.buckets.back() += wait(ranks, apart + end.update);
     for (const UpdateGather& g : update_gathers(engine.optimizer()))
       end.exchange +=
           collective(CommKind::all_gather, shape_of_group(*g.ranks, rank.groups().grid(), cluster_), g.bytes);
@@ -211,6 +236,10 @@ class Timer {
  private:
   void count(double seconds, Quality quality) {
     out_.seconds_by_quality[static_cast<size_t>(quality)] += seconds;
+  }
+  /// Of a mean rank for the last of its group, after so many seconds of work.
+  double wait(int ranks, double apart) const {
+    return expected_wait(1e-3 * cluster_.device.drift_ms, ranks, apart);
   }
   double collective(CommKind kind, const GroupShape& group, double bytes) {
     const LinkTime t = fabric_.collective(kind, group, bytes);
@@ -275,11 +304,14 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
       continue;
     }
     const GatheredLayers layers = timer.gathered_layers(*rank);
+    Meetings meetings;
     for (int c = 0; c < chunks; ++c)
-      for (size_t k = 0; k < kWorkKinds; ++k)
+      for (size_t k = 0; k < kWorkKinds; ++k) {
         at(stage, c)[k] = timer.timed(program->chunks[static_cast<size_t>(c)][k], static_cast<WorkKind>(k),
                                       program->groups, layers, alone);
-    end = timer.end_of(*rank, layers, alone);
+        meetings.add(at(stage, c)[k]);
+      }
+    end = timer.end_of(*rank, layers, alone, meetings.apart(micro_batches));
   }
   input.channels = out.channels;
   input.beside = cluster.device.rate_beside_transfers;

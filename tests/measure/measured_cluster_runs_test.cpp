@@ -10,6 +10,7 @@
 #include "comm/threads.h"
 #include "measure/fabric.h"
 #include "measure/measured_cluster.h"
+#include "measure/rank_drift.h"
 #include "support/support.h"
 #include "support/tiny_run.h"
 
@@ -164,9 +165,10 @@ TEST(MeasuredCluster, PointsOfACrowdedProfileAreSlower) {
   ASSERT_EQ(rank.crowding(), 1.25);
   const std::vector<DevicePoint> alone = points_of(profile(), 0.3, 10), slower = points_of(crowded, 0.3, 10);
   ASSERT_EQ(slower.size(), alone.size());
-  for (size_t i = 0; i < alone.size(); ++i)
-    if (alone[i].op != "update" && alone[i].tflops > 0)
-      EXPECT_NEAR(alone[i].tflops / slower[i].tflops, rank.crowding(), 1e-3) << alone[i].op;
+  for (size_t i = 0; i < alone.size(); ++i) {
+    if (alone[i].op == "update" || alone[i].tflops == 0) continue;
+    EXPECT_NEAR(alone[i].tflops / slower[i].tflops, rank.crowding(), 1e-3) << alone[i].op;
+  }
 }
 
 TEST(MeasuredCluster, ARunsPointsStandForTheirNeighbourhood) {
@@ -191,12 +193,17 @@ ClusterMeasureOptions quick(const std::string& folder) {
   return o;
 }
 
-/// Ranks get the same file, with links, and a plan of two ranks stands on measured numbers.
+/// Ranks get the same file, with links and drift, and a plan of two ranks stands on measured numbers.
 TEST(MeasuredCluster, OfTwoRanksHasTheLinksBetweenThem) {
   const TempDir folder;
+  const ProfileReport alone = profile();
+  ProfileReport two = alone;
+  two.ranks.push_back(two.ranks.front());
+  two.ranks[1].steps[0].ops[0].end += 0.1;
   std::vector<std::string> files(2);
   run_ranks(2, [&](ThreadRank& self) {
-    files[static_cast<size_t>(self.rank())] = cluster_file(measure_cluster(self, quick(folder.path())));
+    files[static_cast<size_t>(self.rank())] =
+        cluster_file(measure_cluster(self, quick(folder.path()), {alone, two}));
   });
   EXPECT_EQ(files[0], files[1]);
   const Cluster c = cluster_from_text(files[0], "file");
@@ -206,6 +213,8 @@ TEST(MeasuredCluster, OfTwoRanksHasTheLinksBetweenThem) {
   EXPECT_EQ(c.links[0].quality, Quality::measured);
   EXPECT_EQ(c.device.rate_beside_transfers, 0) << "the cores that compute send";
   EXPECT_GT(c.device.fresh_gb_per_s, 0);
+  EXPECT_NEAR(c.device.drift_ms, 1e3 * rank_drift(two), 1e-3 * c.device.drift_ms);
+  EXPECT_GT(c.device.drift_ms, 0);
   EXPECT_FALSE(c.curves.empty());
   const Fabric fabric(c);
   EXPECT_GT(fabric.collective(CommKind::all_reduce, {2, 2}, 1e6).seconds, 0);

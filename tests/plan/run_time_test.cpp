@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "measure/fabric.h"
+#include "measure/rank_drift.h"
 #include "nn/parameter.h"
 #include "optim/update_cost.h"
 #include "support/small_cluster.h"
@@ -45,6 +46,25 @@ TEST(RunTime, TheFirstGatherAndTheLastReductionOfFullShardingAreExposed) {
   const RunTime time = time_run(plan_ranks(r, {8, 1}), slow);
   EXPECT_GE(time.step.ranks[0].exposed.at("data"), 0.999 * first);
   EXPECT_LE(time.step.ranks[0].exposed.at("data"), 1.001 * (first + second));
+}
+
+/// Ranks that drift apart wait for the last of them: copies once a step, for all of its work; tensor ranks at
+/// every exchange, so for longer in total. Alone nobody waits.
+TEST(RunTime, RanksThatDriftApartWaitForTheLast) {
+  Cluster steady = small_cluster("80GB"), drifting = steady;
+  drifting.device.drift_ms = 50;
+  const auto waits = [&](const std::vector<std::string>& layout, int ranks) {
+    const RunPlan plan = plan_ranks(recipe(layout), {ranks, 1});
+    const double before = time_run(plan, steady).step.seconds;
+    return (time_run(plan, drifting).step.seconds - before) / before;
+  };
+  EXPECT_EQ(waits({}, 1), 0);
+  const RunTime two = time_run(plan_ranks(recipe({}), {2, 1}), steady);
+  double work = 0;
+  for (const double seconds : two.step.ranks[0].busy) work += seconds;
+  const double copies = waits({}, 2), tensor = waits({"--parallel.tensor=2"}, 2);
+  EXPECT_NEAR(copies * two.step.seconds, expected_wait(0.05, 2, work), 1e-3 * copies * two.step.seconds);
+  EXPECT_GT(tensor, 2 * copies);
 }
 
 /// Full sharding gives back what it gathered and summed; what has to be had anew each time takes its time.

@@ -1,0 +1,17 @@
+// How far ranks that do equal work drift apart, and what that costs: whoever comes first to an exchange waits
+// for the last. Caches, other programs and a host's other guests slow one rank now and another then; over a
+// while that is a random walk, which grows with the root of the time.
+#pragma once
+#include "measure/profile.h"
+
+namespace ingot {
+
+/// Seconds by which a rank's time is spread after a second of work, as a standard deviation, from the ops of
+/// neighbouring ranks in windows of 5 ms. 0: of one rank, of ranks that run different ops, and of those that
+/// share cores, which lose nothing while one of them waits.
+double rank_drift(const ProfileReport& profile);
+
+/// Seconds that a mean rank waits for the last of `ranks` after so many seconds of work.
+double expected_wait(double drift, int ranks, double seconds);
+
+}  // namespace ingot
