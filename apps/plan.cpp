@@ -60,12 +60,12 @@ void refuse_unused(CLI::App& c) {
   refuse("--accuracy", {"--cluster"});
   for (const char* mode : {"--published", "--accuracy"})
     refuse(mode, {"recipe", "--budget", "--search", "--advice", "--type", "--links", "--slow", "--ranks",
-                  "--rank", "--phase", "--imbalance", "--html"});
+                  "--rank", "--phase", "--imbalance", "--document-tokens", "--html"});
   refuse("--published", {"--accuracy", "--json"});
   // A search looks at the fullest ranks of layouts whose stages differ, with an even routing; advice changes
   // the layout too.
-  refuse("--search", {"--advice", "--budget", "--slow", "--rank", "--imbalance"});
-  refuse("--advice", {"--budget", "--rank", "--imbalance", "--html"});
+  refuse("--search", {"--advice", "--budget", "--slow", "--rank", "--imbalance", "--document-tokens"});
+  refuse("--advice", {"--budget", "--rank", "--imbalance", "--document-tokens", "--html"});
 }
 
 /// The fields of a recipe that stand on the command line. Some modes have no recipe.
@@ -174,6 +174,10 @@ void add_plan_command(CLI::App& app, int& code) {
   c->add_option("--imbalance", o->what.imbalance,
                 "rows that come to a rank's experts, as a multiple of an even routing's")
       ->check(in(between(1, 1e6)));
+  c->add_option("--document-tokens", o->what.document_tokens,
+                "of the document that a token lies in, the mean over tokens; attention does not leave it. "
+                "By default each sequence is one")
+      ->check(in(between(1, bounds::kSequence)));
   c->add_option("--html", o->html, "write the plan to this file: a self-contained HTML page");
   add_json_option(*c, o->json);
   refuse_unused(*c);

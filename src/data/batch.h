@@ -88,6 +88,7 @@ struct RowOptions {
 struct BatchDiversity {
   int64_t documents = 0;     ///< distinct ones
   double largest_share = 0;  ///< of the tokens (padding left out), held by one document
+  double span_tokens = 0;    ///< of the span that a token lies in: the mean over tokens
   std::vector<int64_t> rows_per_source;
 };
 BatchDiversity diversity(const Batch& batch);

@@ -2,6 +2,7 @@
 #include "data/rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -179,6 +180,9 @@ BatchDiversity diversity(const Batch& batch) {
   for (const auto& [key, count] : tokens)
     result.largest_share =
         std::max(result.largest_share, static_cast<double>(count) / static_cast<double>(total));
+  double squares = 0;
+  for (const Span& span : batch.spans) squares += std::pow(span.end - span.begin, 2);
+  if (!batch.tokens.empty()) result.span_tokens = squares / static_cast<double>(batch.tokens.size());
   for (const RowOrigin& origin : batch.origins) {
     const auto source = static_cast<size_t>(origin.source);
     if (result.rows_per_source.size() <= source) result.rows_per_source.resize(source + 1);

@@ -23,13 +23,20 @@ struct ShardOptions {
   bool whole_tensors = false;  ///< see FlatSharding
 };
 
+/// What a dry run supposes of the data, which it does not see.
+struct SupposedData {
+  double imbalance = 1;  ///< see Context
+  /// Of the document that a token lies in, the mean over tokens; 0: each sequence is one document.
+  int64_t document_tokens = 0;
+};
+
 /// What the shape of the grid leaves open.
 struct RankOptions {
   /// Tensor ranks shard the rows between their products.
   bool sequence_parallel = false;
   DispatchKind dispatch = DispatchKind::all_to_all;
   ReceiveCapacity receive = {};
-  double imbalance = 1;        ///< see Context
+  SupposedData supposed = {};
   bool bf16_dispatch = false;  ///< see Context
   /// Consecutive world ranks that share a node; needed for a hierarchical dispatch.
   int node_ranks = 0;
@@ -104,7 +111,7 @@ class RankGroups {
     c.sequence_parallel = options_.sequence_parallel;
     c.dispatch = options_.dispatch;
     c.receive = options_.receive;
-    c.imbalance = options_.imbalance;
+    c.imbalance = options_.supposed.imbalance;
     c.bf16_dispatch = options_.bf16_dispatch;
   }
 

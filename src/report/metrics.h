@@ -37,6 +37,7 @@
 //   residual/<layer>/rms      root mean square of the residual stream that enters a layer
 //   batch/documents           distinct documents in the batch
 //   batch/largest_document    largest share of the batch's tokens that one document has
+//   batch/document_tokens     of the document that a token lies in, as attention sees it: a mean
 //   attention_logit_max, qk_clipped_heads, log_z, update_ratio/<optimizer>, dead_experts
 #pragma once
 #include <cstdint>

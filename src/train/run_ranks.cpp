@@ -20,10 +20,10 @@ int64_t bucket_for(const RankGroups& groups) {
 
 }  // namespace
 
-RunRanks::RunRanks(const Recipe& recipe, World* world, double imbalance)
+RunRanks::RunRanks(const Recipe& recipe, World* world, const SupposedData& supposed)
     : alone_(world == nullptr ? self_world() : nullptr), world_(world == nullptr ? alone_.get() : world) {
   RankOptions options = rank_options(recipe);
-  options.imbalance = imbalance;
+  options.supposed = supposed;
   const auto make = [&] {
     groups_ = std::make_unique<RankGroups>(grid_of(recipe.parallel, world_->ranks()), world_->rank(),
                                            group_maker(), options);

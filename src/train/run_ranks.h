@@ -13,8 +13,8 @@ class RunRanks {
  public:
   /// `world` must outlive this; nullptr: this rank alone. Throws Error, with the arithmetic, where the ranks
   /// of the world do not tile the grid. Called by all ranks.
-  /// `imbalance`: see Context; of plans.
-  explicit RunRanks(const Recipe& recipe, World* world = nullptr, double imbalance = 1);
+  /// `supposed`: of plans.
+  explicit RunRanks(const Recipe& recipe, World* world = nullptr, const SupposedData& supposed = {});
 
   World& world() const { return *world_; }
   const RankGroups& groups() const { return *groups_; }

@@ -1,6 +1,10 @@
 // See step.h.
 #include "train/step.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "base/round.h"
 #include "tape/backward.h"
 #include "tensor/borrowed_arena.h"
 #include "train/rank_stats.h"
@@ -121,8 +125,22 @@ class NullSink final : public GradientSink {
   const WeightSet& weights_;
 };
 
-/// Sequences of token 0, each one document: on the null device only shapes matter.
-data::Batch blank_batch(int64_t sequences, int64_t length) {
+/// Lengths of documents that fill a sequence so that the mean over tokens of the length of a token's document
+/// is `mean`: n of one length, and a shorter one.
+std::vector<int64_t> documents_of(int64_t length, int64_t mean) {
+  if (mean == 0 || mean >= length) return {length};
+  const int64_t n = ceil_div(length, mean) - 1;
+  const auto count = static_cast<double>(n), all = static_cast<double>(length);
+  // n a^2 + (all - n a)^2 = mean all
+  const double root = std::sqrt(count * all * (static_cast<double>(mean) * (count + 1) - all));
+  const double each = (count * all + root) / (count * (count + 1));
+  std::vector<int64_t> lengths(static_cast<size_t>(n), std::min<int64_t>(std::llround(each), length / n));
+  if (const int64_t left = length - n * lengths.front(); left > 0) lengths.push_back(left);
+  return lengths;
+}
+
+/// Sequences of token 0: on the null device only shapes matter. `document`: SupposedData::document_tokens.
+data::Batch blank_batch(int64_t sequences, int64_t length, int64_t document = 0) {
   const auto tokens = static_cast<size_t>(sequences * length);
   data::Batch batch;
   batch.rows = sequences;
@@ -130,8 +148,12 @@ data::Batch blank_batch(int64_t sequences, int64_t length) {
   batch.tokens.assign(tokens, 0);
   batch.targets.assign(tokens, 0);
   batch.positions.assign(tokens, 0);
+  int32_t at = 0;
   for (int64_t r = 0; r < sequences; ++r)
-    batch.spans.push_back({static_cast<int32_t>(r * length), static_cast<int32_t>((r + 1) * length)});
+    for (const int64_t tokens_of_one : documents_of(length, document)) {
+      const auto end = static_cast<int32_t>(at + tokens_of_one);
+      batch.spans.push_back({at, end}), at = end;
+    }
   return batch;
 }
 
@@ -146,7 +168,8 @@ double StepPlan::flops() const {
 StepPlan plan_step(const Model& model, const StepOptions& options, int64_t sequences, int64_t length,
                    const StepRanks& ranks, int64_t micro_batches, const PlanObservers& observers) {
   StepPlan plan;
-  const data::Batch batch = blank_batch(sequences, length);
+  const int64_t document = ranks.groups != nullptr ? ranks.groups->options().supposed.document_tokens : 0;
+  const data::Batch batch = blank_batch(sequences, length, document);
   CountingArena arena;
   NullSink sink(model.weights());
   StepOptions o = options;

@@ -81,6 +81,7 @@ void add_batch_metrics(MetricRow& row, const data::Batch& batch) {
   const data::BatchDiversity diversity = data::diversity(batch);
   row.set("batch/documents", static_cast<double>(diversity.documents));
   row.set("batch/largest_document", diversity.largest_share);
+  row.set("batch/document_tokens", diversity.span_tokens);
 }
 
 }  // namespace

@@ -198,6 +198,8 @@ TEST_F(RowsTest, Diversity) {
   EXPECT_EQ(d.documents, 3);
   EXPECT_DOUBLE_EQ(d.largest_share, 2.0 / 6);
   EXPECT_EQ(d.rows_per_source, (std::vector<int64_t>{1, 1}));
+  b.spans = {{0, 1}, {1, 4}, {4, 8}};
+  EXPECT_DOUBLE_EQ(diversity(b).span_tokens, (1 * 1 + 3 * 3 + 4 * 4) / 8.0);
 }
 
 /// The fewest rows, by trying everything: examples one by one into every open row or a new one.

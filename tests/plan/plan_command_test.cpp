@@ -192,6 +192,7 @@ TEST(PlanCommand, WhatAModeDoesNotUseIsRefusedByName) {
   for (const std::string mode : {"--advice", "--search"}) {
     refused(mode, {"--rank", "3"}, "--rank");
     refused(mode, {"--imbalance", "1.5"}, "--imbalance");
+    refused(mode, {"--document-tokens", "100"}, "--document-tokens");
     refused(mode, {"--budget"}, "--budget");
   }
   refused("--advice", {"--html", "page.html"}, "--html");

@@ -133,6 +133,19 @@ Recipe small(const std::vector<std::string>& overrides) {
   return recipe_from_tree(parse_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n", "test"), all);
 }
 
+/// Documents of 16 in sequences of 64: a token sees 8.5 others in the mean where it saw 32.5.
+TEST(RankPlan, DocumentsCutAttentionAlone) {
+  const auto plan = [](int64_t document) { return plan_rank(PaperRank(small({}), {1, 1, document}, 0)); };
+  const RankPlan whole = plan(0), cut = plan(16);
+  EXPECT_NEAR(cut.work.attention / whole.work.attention, 17.0 / 65, 1e-12);
+  EXPECT_EQ(cut.work.products, whole.work.products);
+  EXPECT_EQ(cut.memory.total(), whole.memory.total());
+  EXPECT_EQ(plan(64).work.attention, whole.work.attention);
+  // Documents of 50 and 14 tokens, of which tokens see 42.1 in the mean; of 21, 21, 21 and 1.
+  EXPECT_NEAR(plan(42).work.attention / whole.work.attention, (50 * 51 + 14 * 15) / (64.0 * 65), 1e-12);
+  EXPECT_NEAR(plan(21).work.attention / whole.work.attention, (3 * 21 * 22 + 2) / (64.0 * 65), 1e-12);
+}
+
 const std::vector<std::vector<std::string>> kLayouts = {
     {"--parallel.expert=2", "--parallel.shard=optimizer"},
     {"--parallel.shard=full"},
