@@ -175,8 +175,8 @@ void add_plan_command(CLI::App& app, int& code) {
                 "rows that come to a rank's experts, as a multiple of an even routing's")
       ->check(in(between(1, 1e6)));
   c->add_option("--document-tokens", o->what.document_tokens,
-                "of the document that a token lies in, the mean over tokens; attention does not leave it. "
-                "By default each sequence is one")
+                "length of the document that a token lies in, the mean over tokens; attention stays inside. "
+                "By default each sequence is one document")
       ->check(in(between(1, bounds::kSequence)));
   c->add_option("--html", o->html, "write the plan to this file: a self-contained HTML page");
   add_json_option(*c, o->json);

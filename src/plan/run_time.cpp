@@ -2,6 +2,7 @@
 #include "plan/run_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -238,8 +239,10 @@ class Timer {
     out_.seconds_by_quality[static_cast<size_t>(quality)] += seconds;
   }
   /// Of a mean rank for the last of its group, after so many seconds of work.
-  double wait(int ranks, double apart) const {
-    return expected_wait(1e-3 * cluster_.device.drift_ms, ranks, apart);
+  double wait(int ranks, double apart) {
+    const auto [after_a_second, is_new] = waits_.try_emplace(ranks);
+    if (is_new) after_a_second->second = expected_wait(1e-3 * cluster_.device.drift_ms, ranks, 1);
+    return after_a_second->second * std::sqrt(apart);
   }
   double collective(CommKind kind, const GroupShape& group, double bytes) {
     const LinkTime t = fabric_.collective(kind, group, bytes);
@@ -251,6 +254,7 @@ class Timer {
   Fabric fabric_;
   OpCostModel costs_;
   RunTime& out_;
+  std::map<int, double> waits_;  ///< after a second of work, by ranks
   double kernels_ = 0, launches_ = 0;
 };
 

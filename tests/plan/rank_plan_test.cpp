@@ -133,7 +133,7 @@ Recipe small(const std::vector<std::string>& overrides) {
   return recipe_from_tree(parse_toml("[[data.sources]]\nname = \"a\"\npath = \"b\"\n", "test"), all);
 }
 
-/// Documents of 16 in sequences of 64: a token sees 8.5 others in the mean where it saw 32.5.
+/// Documents of 16 in sequences of 64: a token sees 8.5 tokens in the mean where it saw 32.5.
 TEST(RankPlan, DocumentsCutAttentionAlone) {
   const auto plan = [](int64_t document) { return plan_rank(PaperRank(small({}), {1, 1, document}, 0)); };
   const RankPlan whole = plan(0), cut = plan(16);
