@@ -115,6 +115,10 @@ class Communicator {
   [[nodiscard]] Pending recv(const Tensor& tensor, int from);
   /// Waits until all ranks of the group have called it.
   void barrier();
+  /// Moves the data of operations that have begun along, of all groups of its world, and waits for nothing.
+  /// Where data move only while a rank is in an operation (comm/messages.h), one that computes calls it now
+  /// and then: else others wait for it. Throws Error as Pending::wait() does.
+  virtual void progress() {}
   /// For dry runs: starts nothing; the Pending is waited for like that of an operation.
   [[nodiscard]] virtual Pending dry_run() { return {}; }
 

@@ -38,6 +38,7 @@ class MessageCommunicator final : public Communicator {
  public:
   MessageCommunicator(MessageWorld& world, MessageGroup group)
       : Communicator(group.name, group.rank, group.size()), world_(world), group_(std::move(group)) {}
+  void progress() override { world_.progress(); }
 
  private:
   Pending start(CommRequest request) override { return add(std::move(request), next_++, -1, false); }

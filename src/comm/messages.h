@@ -5,7 +5,7 @@
 // request, knows which ranks have started and which are missing, and computes sums itself in rank order:
 // reduce_scatter is an exchange of pieces and a local sum; all_reduce adds a gather of the sums. Both work in
 // chunks, so that a sum needs little memory and overlaps with the transfer of the next chunk. Data move while
-// an operation of this world starts or waits; in between it depends on the transport.
+// an operation of this world starts or waits, and in progress(), which tapes call before every op.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -44,6 +44,8 @@ class MessageWorld : public World {
   void start(std::unique_ptr<Exchange> exchange);
   void wait(Exchange& exchange);
   void drop(Exchange& exchange);
+  /// Advances all operations as far as possible without waiting.
+  void progress();
   /// Throws again the Error with which an operation failed before: after it the ranks cannot be in step any
   /// more, and no rank must wait for a second deadline.
   void require_whole() const;
@@ -66,7 +68,6 @@ class MessageWorld : public World {
   std::string waiting() const;
 
  private:
-  void progress();
   std::string missing(const Exchange& exchange);
   bool never_completes(const Exchange& exchange);
   /// State of one wait.

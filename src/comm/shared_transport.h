@@ -3,11 +3,11 @@
 //
 // Every ordered pair of ranks has a ring buffer for each stream (tag modulo 8; Exchange has separate streams
 // for pieces, sums, and pieces of single messages). The sender copies into it what fits, the receiver copies
-// out what has arrived; both only in done(), so a rank that computes moves nothing. A message is a frame
-// (tag, bytes, data); only a request with the tag of the frame at the head takes it. So a receiver must not
-// wait for a message before it has polled all earlier ones of the stream: Exchange guarantees it, since the
-// ranks of a group start their operations in one order. Short messages and those to other nodes use another
-// transport.
+// out what has arrived; both only in done(), so a rank that computes moves data between its ops
+// (Communicator::progress()). A message is a frame (tag, bytes, data); only a request with the tag of the
+// frame at the head takes it. So a receiver must not wait for a message before it has polled all earlier ones
+// of the stream: Exchange guarantees it, since the ranks of a group start their operations in one order.
+// Short messages and those to other nodes use another transport.
 #pragma once
 #include <atomic>
 #include <deque>

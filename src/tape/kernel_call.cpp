@@ -40,7 +40,12 @@ class ShadowResults final : public Pending::State {
 
 }  // namespace
 
+void KernelCalls::move_along() const {
+  if (state_.options.ranks != nullptr && state_.has_memory()) state_.options.ranks->progress();
+}
+
 void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
+  move_along();
   const Op& op = *node.op;
   const int64_t scratch_bytes = op.scratch_bytes != nullptr ? op.scratch_bytes(call) : 0;
   const Block scratch = scratch_bytes > 0 ? state_.arena.allocate(scratch_bytes, "scratch") : Block{};
@@ -74,6 +79,7 @@ void KernelCalls::run(const Node& node, OpCall& call, Direction direction) {
 
 void KernelCalls::run(const Kernel& kernel, const Node& first, const OpCall& first_call, const Node& second,
                       const OpCall& second_call) {
+  move_along();
   const double begin = monotonic_seconds();
   const Tensor out[] = {first_call.out[0], second_call.out[0]};
   kernel.forward({second.attr.data(), first_call.in, out, {}, {}});

@@ -30,6 +30,8 @@ class KernelCalls {
   void wrote(int32_t node, Direction direction, std::span<const Tensor> tensors) const;
 
  private:
+  /// What other ranks wait for, without waiting.
+  void move_along() const;
   bool is_timed() const;
   void run_kernel(const Kernel& kernel, const Op& op, const OpCall& call, Direction direction) const;
   void account(const Node& node, const OpCall& call, Direction direction, double begin) const;

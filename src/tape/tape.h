@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "tape/node.h"
 #include "tape/observer.h"
 #include "tape/parameter_access.h"
@@ -45,6 +46,7 @@ struct TapeOptions {
   const SlotPolicy* policy = nullptr;     ///< nullptr: keep everything
   OffloadStore* offload_store = nullptr;  ///< needed where the policy offloads on a device with memory
   GradientSink* sink = nullptr;           ///< nullptr: no parameter gradients
+  Communicator* ranks = nullptr;          ///< others, whose data are moved along before each op; may be none
   TapeObserver* observer = nullptr;
   TapeProfile* profile = nullptr;
 };

@@ -89,9 +89,16 @@ PipelineShape shape_of(const PipelineGroups& pipe, int64_t micro_batches) {
   return {pipe.stages(), pipe.layout().chunks(), static_cast<int>(micro_batches)};
 }
 
-TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device) {
+/// The ranks of the step, as tapes move their data along; nullptr: none.
+Communicator* world_of(const StepRanks& ranks) {
+  return ranks.groups != nullptr ? &ranks.groups->world() : nullptr;
+}
+
+TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind device,
+                         Communicator* ranks = nullptr) {
   TapeOptions t;
   t.device = device;
+  t.ranks = ranks;
   t.copies_leaves = compute_device() != DeviceKind::cpu && !o.has_places;
   t.check_finite = o.check_finite;
   t.policy = o.policy;
@@ -102,8 +109,11 @@ TapeOptions tape_options(const StepOptions& o, GradientSink* sink, DeviceKind de
   return t;
 }
 
-TapeOptions forward_only() {
-  return {.device = compute_device(), .copies_leaves = compute_device() != DeviceKind::cpu, .record = false};
+TapeOptions forward_only(const StepRanks& ranks) {
+  return {.device = compute_device(),
+          .copies_leaves = compute_device() != DeviceKind::cpu,
+          .record = false,
+          .ranks = world_of(ranks)};
 }
 
 std::shared_ptr<const MicroBatch> share(MicroBatch batch) {
@@ -243,10 +253,10 @@ std::vector<float> logprobs(const Model& model, const StepRanks& where, const da
   if (where.pipe != nullptr) {
     run_pipeline(
         model, where, make_forward_schedule(shape_of(*where.pipe, count)),
-        [&](Tape& tape, int b) { return step(tape, b); }, tokens, forward_only(), heap);
+        [&](Tape& tape, int b) { return step(tape, b); }, tokens, forward_only(where), heap);
   } else {
     for (int64_t b = 0; b < count; ++b) {
-      Tape tape(heap, forward_only());
+      Tape tape(heap, forward_only(where));
       step(tape, b)->forward(whole_model(model.config()), {});
     }
   }
@@ -335,7 +345,7 @@ std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, c
       stats.source_expert_counts[layer].resize(n * static_cast<size_t>(model_.config().moe.experts));
   }
   for (int64_t layer = 0; layer < model_.config().layers; ++layer) stats.residual_square[layer] = 0;
-  const TapeOptions how = tape_options(options, &gradients_, compute_device());
+  const TapeOptions how = tape_options(options, &gradients_, compute_device(), world_of(ranks_));
   const PipelineStepMaker make = [&](Tape& tape, int b) {
     const int64_t first = (rank * count + b) * options.micro_batch;
     return std::make_unique<MicroStep>(
@@ -404,9 +414,10 @@ std::pair<double, int64_t> StepRunner::evaluate(const data::Batch& batch) {
   if (ranks_.pipe != nullptr) {  // a sequence at a time, so that all stages have work
     run_pipeline(
         model_, ranks_, make_forward_schedule(shape_of(*ranks_.pipe, batch.rows)),
-        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, forward_only(), arena);
+        [&](Tape& tape, int b) { return step(tape, b, 1); }, batch.sequence_length, forward_only(ranks_),
+        arena);
   } else {
-    Tape tape(arena, forward_only());
+    Tape tape(arena, forward_only(ranks_));
     step(tape, 0, batch.rows)->forward(whole_model(model_.config()), {});
   }
   return {stats.nll, stats.valid};

@@ -71,6 +71,10 @@ TEST(Communicator, MessagesKeepTheirOrder) {
   run_ranks(2, [](ThreadRank& self) { check_messages(self); });
 }
 
+TEST(Communicator, DataMoveAlongWhileRanksCompute) {
+  run_ranks(2, [](ThreadRank& self) { check_progress(self); });
+}
+
 TEST(Communicator, TheSelfTestNamesASlowRank) {
   run_ranks(4, [](ThreadRank& self) { check_slow_rank(self); });
 }

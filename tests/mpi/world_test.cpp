@@ -30,6 +30,9 @@ TEST(MpiWorld, AllToAllMovesRowsAndClearsPadding) {
 TEST(MpiWorld, MessagesKeepTheirOrder) {
   check_messages(this_world());
 }
+TEST(MpiWorld, DataMoveAlongWhileRanksCompute) {
+  check_progress(this_world());
+}
 TEST(MpiWorld, GroupsDoNotMeet) {
   check_groups(this_world());
 }

@@ -1,10 +1,16 @@
 // See support/world_checks.h.
 #include "support/world_checks.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/philox.h"
+#include "comm/agree.h"
 #include "comm/self_test.h"
 
 namespace ingot::test::world_checks {
@@ -167,6 +173,35 @@ void check_messages(World& world) {
   for (Pending& p : open) p.wait();
   for (int32_t i = 0; i < 20; ++i)
     EXPECT_EQ(wrong(values[static_cast<size_t>(i)], [&](int64_t) { return i; }), 0) << i;
+}
+
+void check_progress(World& world) {
+  const auto c = world.group("all", everyone(world.ranks()));
+  const std::filesystem::path own =
+      std::filesystem::temp_directory_path() / fmt::format("ingot-progress-{}", getpid());
+  const std::filesystem::path folder = broadcast_text(*c, own.string());
+  const auto mark = [&](const char* what) { std::filesystem::create_directories(folder / what); };
+  const auto until = [&](const char* what, const std::function<void()>& meanwhile) {
+    const double begin = monotonic_seconds();
+    while (!std::filesystem::exists(folder / what) && monotonic_seconds() < begin + 30) {
+      meanwhile();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return std::filesystem::exists(folder / what);
+  };
+  std::vector<float> data(size_t{2} << 20, 1);  // more than the transport holds
+  if (world.rank() == 0) {
+    Pending sent = c->send(tensor(data), 1);
+    mark("sent");
+    EXPECT_TRUE(until("arrived", [&] { c->progress(); })) << "the receiver waits for a rank that computes";
+    sent.wait();
+    std::filesystem::remove_all(folder);
+  } else if (world.rank() == 1) {
+    EXPECT_TRUE(until("sent", [] {}));
+    c->recv(tensor(data), 0).wait();
+    mark("arrived");
+  }
+  c->barrier();
 }
 
 void check_groups(World& world) {

@@ -32,6 +32,8 @@ void check_order_of_sums(World& world);
 void check_all_to_all(World& world);
 /// Messages from rank 0 to 1, small and large; many are pending at once.
 void check_messages(World& world);
+/// A large message from rank 0 to 1, which computes meanwhile, arrives while it moves data along.
+void check_progress(World& world);
 /// Pending operations on overlapping groups, finished in another order than they were started.
 void check_groups(World& world);
 /// Of three ranks or more, the self-test names the one whose messages come late.

@@ -15,11 +15,12 @@
 
 namespace ingot::test::transfers_ranks_test {
 
-/// Writes down when operations of a group begin and are waited for.
+/// Writes down when operations of a group begin and are waited for, and when they are moved along.
 class Diary final : public Communicator {
  public:
   Diary(Communicator& group, std::vector<std::string>& lines)
       : Communicator(group.name(), group.rank(), group.size()), group_(group), lines_(lines) {}
+  void progress() override { lines_.push_back("progress"); }
 
  private:
   class Waiting final : public Pending::State {
@@ -182,6 +183,19 @@ TEST(Transfers, AnOpByRowsBeginsWithOwnRows) {
   EXPECT_EQ(diaries[0], (std::vector<std::string>{start, "2 rows", wait, "4 rows"}));
   EXPECT_EQ(diaries[1], (std::vector<std::string>{start, "2 rows", wait, "2 rows", "2 rows"}));
   EXPECT_EQ(diaries[2], (std::vector<std::string>{start, "2 rows", wait, "4 rows"}));
+}
+
+TEST(Transfers, DataMoveAlongBeforeEveryOp) {
+  std::vector<std::string> lines;
+  twice_diary = &lines;
+  const std::unique_ptr<Communicator> alone = self_communicator("one");
+  Diary ranks(*alone, lines);
+  HeapArena arena;
+  Tape tape(arena, {.record = false, .ranks = &ranks});
+  std::vector<double> x(4, 1);
+  Value y = tape.leaf(Tensor::of(x.data(), {2, 2}));
+  for (int i = 0; i < 2; ++i) y = tape.apply(twice_op(), 0, {y}).front();
+  EXPECT_EQ(lines, (std::vector<std::string>{"progress", "2 rows", "progress", "2 rows"}));
 }
 
 TEST(Transfers, AProductThatBeganWithOwnRowsHasTheSameBits) {
