@@ -171,10 +171,10 @@ void add_plan_command(CLI::App& app, int& code) {
   c->add_option("--rank", o->rank, "the rank that is printed in full; by default the fullest")
       ->check(in(up_to(bounds::kRanks)));
   c->add_option("--phase", o->phase, "plan this phase alone; by default the one that takes the most memory");
-  c->add_option("--imbalance", o->what.imbalance,
+  c->add_option("--imbalance", o->what.supposed.imbalance,
                 "rows that come to a rank's experts, as a multiple of an even routing's")
       ->check(in(between(1, 1e6)));
-  c->add_option("--document-tokens", o->what.document_tokens,
+  c->add_option("--document-tokens", o->what.supposed.document_tokens,
                 "length of the document that a token lies in, the mean over tokens; attention stays inside. "
                 "By default each sequence is one document")
       ->check(in(between(1, bounds::kSequence)));

@@ -271,6 +271,19 @@ void set_saves(const std::vector<ProfileReport>& profiles, DeviceSpec& device, S
   storage.source += "; writes: checkpoints beside steps of --run";
 }
 
+/// The median over ranks of all runs.
+double rest_of(const std::vector<ProfileReport>& profiles) {
+  std::vector<double> shares;
+  for (const ProfileReport& profile : profiles)
+    for (const RankProfile& rank : profile.ranks) {
+      const auto times = profile.times(rank);
+      const auto of = [&](TimeOf what) { return times[static_cast<size_t>(what)]; };
+      const double kernels = of(TimeOf::products) + of(TimeOf::attention) + of(TimeOf::kernels);
+      if (kernels > 0) shares.push_back(of(TimeOf::rest) / kernels);
+    }
+  return shares.empty() ? 0 : std::clamp(spread_of(shares).median, 0.0, 1.0);
+}
+
 /// The median over runs whose ranks drift.
 double drift_of(const std::vector<ProfileReport>& profiles) {
   std::vector<double> drifts;
@@ -380,6 +393,7 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o,
       of_runs.push_back(std::move(p));
   c.device.points = preferred_points(std::move(of_runs), c.device.points);
   set_shares(c.device);
+  c.device.rest_share = rounded(rest_of(profiles));
   c.device.drift_ms = rounded(1e3 * drift_of(profiles));
   c.device.source =
       fmt::format("ingot bench cluster: {} of {} each, {} kernels", count_of(world.ranks(), "rank"),

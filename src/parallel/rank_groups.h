@@ -25,7 +25,7 @@ struct ShardOptions {
 
 /// What a dry run supposes of the data, which it does not see.
 struct SupposedData {
-  double imbalance = 1;  ///< see Context
+  double imbalance = 1;  ///< times the rows of an even routing come to the experts of a rank
   /// Of the document that a token lies in, the mean over tokens; 0: each sequence is one document.
   int64_t document_tokens = 0;
 };

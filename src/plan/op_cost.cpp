@@ -29,13 +29,21 @@ struct Rates {
 
 /// What points of so many bytes say that match.
 template <class Matches>
-Rates rates_at(const DeviceSpec& device, double bytes, const Matches& matches) {
+Rates rates_where(const DeviceSpec& device, double bytes, const Matches& matches) {
   Rates rates;
   for (const DevicePoint& p : device.points)
     if (p.bytes > 0 && matches(p))
       (p.tflops > 0 ? rates.flops : rates.bytes)
           .add(std::log(bytes / p.bytes), 1e12 * p.tflops + 1e9 * p.gb_per_s, p.quality);
   return rates;
+}
+/// Of those, points of this type, and where there are none, of any: the same bytes take longer in bf16, of
+/// which they are twice as many values.
+template <class Matches>
+Rates rates_at(const DeviceSpec& device, const std::string& type, double bytes, const Matches& matches) {
+  const Rates same =
+      rates_where(device, bytes, [&](const DevicePoint& p) { return p.type == type && matches(p); });
+  return same.flops.weights + same.bytes.weights > 0 ? same : rates_where(device, bytes, matches);
 }
 
 /// A product further away than that in every dimension is not known by the points: small ones leave most of
@@ -78,20 +86,20 @@ OpTime OpCostModel::time_of(const PassStep& s) const {
     t = {std::max(s.flops / r.flops, t.seconds), r.quality};
   } else if (s.bytes > 0) {
     const char* const pass = s.direction == Direction::forward ? "forward" : "backward";
-    const Rates r =
-        rates_at(device_, s.bytes, [&](const DevicePoint& p) { return p.op == s.op && p.pass == pass; });
+    const Rates r = rates_at(device_, type_, s.bytes,
+                             [&](const DevicePoint& p) { return p.op == s.op && p.pass == pass; });
     if (r.flops.weights > 0 && r.flops.nearest <= r.bytes.nearest)
       t = {s.flops / r.flops.mean(), r.flops.quality};
     else if (r.bytes.weights > 0)
       t = {s.bytes / r.bytes.mean(), r.bytes.quality};
   }
-  t.seconds += 1e-6 * device_.launch_us;
+  t.seconds += device_.rest_share * t.seconds + 1e-6 * device_.launch_us;
   return t;
 }
 
 OpTime OpCostModel::time_of(const UpdateCost& u) const {
   const char* const type = u.bf16 || device_.rates.f32 == 0 ? "bf16" : "f32";
-  const Rates r = rates_at(device_, u.bytes, [&](const DevicePoint& p) {
+  const Rates r = rates_at(device_, type, u.bytes, [&](const DevicePoint& p) {
     return p.op == kUpdatePoint && (p.tflops == 0 || p.type == type);
   });
   const double moved = r.bytes.weights > 0 ? u.bytes / r.bytes.mean() : memory_seconds(u.bytes);

@@ -58,7 +58,7 @@ std::vector<MemoryPart> parts_of(const RankMemory& m) {
 }
 
 PaperRank::PaperRank(const Recipe& recipe, const PlanFor& what, int rank)
-    : world_(rank, what.ranks), ranks_(on_paper(recipe), &world_, {what.imbalance, what.document_tokens}) {
+    : world_(rank, what.ranks), ranks_(on_paper(recipe), &world_, what.supposed) {
   engine_ = std::make_unique<TrainEngine>(fitted_to(on_paper(recipe), ranks_.groups(), changes_), ranks_,
                                           Backing::nothing);
 }

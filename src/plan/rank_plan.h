@@ -16,8 +16,7 @@ namespace ingot {
 /// What a plan is made for.
 struct PlanFor {
   int ranks = 1;
-  double imbalance = 1;         ///< times the rows of an even routing come to the experts of a rank
-  int64_t document_tokens = 0;  ///< see SupposedData
+  SupposedData supposed = {};
 };
 
 /// A rank's part of a run, without memory. Not for steps.

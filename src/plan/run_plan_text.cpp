@@ -119,8 +119,8 @@ std::string to_json(const RunPlan& plan) {
   for (const RankClass& c : plan.classes)
     classes.push_back({{"ranks", c.ranks}, {"plan", rank_json(c.plan)}});
   return Json{{"ranks", plan.what.ranks},
-              {"imbalance", plan.what.imbalance},
-              {"document_tokens", plan.what.document_tokens},
+              {"imbalance", plan.what.supposed.imbalance},
+              {"document_tokens", plan.what.supposed.document_tokens},
               {"tokens_per_step", plan.tokens()},
               {"parameters", plan.parameters.total},
               {"active_parameters", plan.parameters.active},

@@ -196,7 +196,8 @@ ClusterMeasureOptions quick(const std::string& folder) {
 /// Ranks get the same file, with links and drift, and a plan of two ranks stands on measured numbers.
 TEST(MeasuredCluster, OfTwoRanksHasTheLinksBetweenThem) {
   const TempDir folder;
-  const ProfileReport alone = profile();
+  ProfileReport alone = profile();
+  alone.ranks.front().steps.front().phases.push_back({StepPart::passes, 0, 16});
   ProfileReport two = alone;
   two.ranks.push_back(two.ranks.front());
   two.ranks[1].steps[0].ops[0].end += 0.1;
@@ -213,6 +214,7 @@ TEST(MeasuredCluster, OfTwoRanksHasTheLinksBetweenThem) {
   EXPECT_EQ(c.links[0].quality, Quality::measured);
   EXPECT_EQ(c.device.rate_beside_transfers, 0) << "the cores that compute send";
   EXPECT_GT(c.device.fresh_gb_per_s, 0);
+  EXPECT_NEAR(c.device.rest_share, (16 - 14) / 14., 1e-4) << "of two of the three ranks";
   EXPECT_NEAR(c.device.drift_ms, 1e3 * rank_drift(two), 1e-3 * c.device.drift_ms);
   EXPECT_GT(c.device.drift_ms, 0);
   EXPECT_FALSE(c.curves.empty());

@@ -44,11 +44,15 @@ add_dependencies(ingot_test_mpi_runs ingot_fault_program)
 
 find_program(INGOT_PYTHON python3)
 set(bench ${CMAKE_COMMAND} -E echo "SKIPPED: no python3")
+set(bench_plan ${bench})
 if(INGOT_PYTHON)
   set(bench ${INGOT_PYTHON} ${CMAKE_SOURCE_DIR}/bench/parallel.py $<TARGET_FILE:ingot> --small --rounds 1 --steps 6)
+  set(bench_plan ${INGOT_PYTHON} ${CMAKE_SOURCE_DIR}/bench/plan.py $<TARGET_FILE:ingot> dense dense-copies-2 moe-experts-2 --small
+      --rounds 1 --steps 2)
 endif()
 add_test(NAME ranks.BenchParallelRuns COMMAND ${bench})
-set_tests_properties(ranks.BenchParallelRuns PROPERTIES LABELS ranks TIMEOUT 300 PROCESSORS 2 SKIP_REGULAR_EXPRESSION "^SKIPPED")
+add_test(NAME ranks.BenchPlanRuns COMMAND ${bench_plan})
+set_tests_properties(ranks.BenchParallelRuns ranks.BenchPlanRuns PROPERTIES LABELS ranks TIMEOUT 300 PROCESSORS 2 SKIP_REGULAR_EXPRESSION "^SKIPPED")
 
 # Faults in every phase take a few seconds each, most of it waiting: with the other faults.
 add_executable(ingot_run_fault_program mpi/run_fault_program.cpp)

@@ -105,6 +105,28 @@ TEST(RunTime, OpsFollowTheirPoints) {
   EXPECT_NEAR(slowest - slower, 2 * (slower - slow), 1e-9 * slowest);
 }
 
+/// Points of the type that is planned count alone, however near others are.
+TEST(RunTime, OpsPreferPointsOfTheirType) {
+  DevicePoint near = point("add_norm", 2e5, 0, 50), far = point("add_norm", 1e9, 0, 1);
+  far.type = "bf16";
+  EXPECT_EQ(timed(recipe({}), {near, far}).step.seconds, timed(recipe({}), {far}).step.seconds);
+}
+
+TEST(RunTime, WhatIsBetweenKernelsAddsItsShare) {
+  Cluster cluster = small_cluster("80GB");
+  cluster.device.launch_us = 0;
+  const RunPlan plan = plan_ranks(recipe({}), {1, 1});
+  const auto before = time_run(plan, cluster).step.ranks[0].busy;
+  cluster.device.rest_share = 0.25;
+  const auto after = time_run(plan, cluster).step.ranks[0].busy;
+  for (const TimeOf what : {TimeOf::products, TimeOf::attention, TimeOf::kernels}) {
+    const auto at = static_cast<size_t>(what);
+    EXPECT_NEAR(after[at], 1.25 * before[at], 1e-9 * before[at]) << name_of(what);
+  }
+  const auto update = static_cast<size_t>(TimeOf::optimizer);
+  EXPECT_EQ(after[update], before[update]);
+}
+
 /// Muon's products take FLOPs over their points' rate of their type, and its bytes the memory's.
 TEST(RunTime, UpdatesFollowTheirPoints) {
   const Recipe r = recipe({"--optimizer.matrices=muon"});
