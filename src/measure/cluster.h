@@ -89,7 +89,7 @@ struct DeviceSpec : Sourced {
   bool copies = true;
   double launch_us = 0, hour_price = 0, bandwidth = 0, attention_share = 0.5;
   double rate_beside_transfers = 1, fresh_gb_per_s = 0, copy_gb_per_s = 0, save_ms = 0, drift_ms = 0;
-  double rest_share = 0;
+  double rest_share = 0, ranks_per_core = 1;
   ProductShare product_share;
   DeviceRates rates;
   std::vector<DevicePoint> points;
@@ -114,6 +114,8 @@ struct DeviceSpec : Sourced {
     v("save_ms", save_ms, "milliseconds of a save beside its copy, as its ranks agree on it", up_to(1e6));
     v("rest_share", rest_share,
       "of the kernels' time, what the host takes between them: batches, recording, metrics", up_to(1));
+    v("ranks_per_core", ranks_per_core, "ranks that share each of its cores: while one waits, others have it",
+      between(1, 1e6));
     v("drift_ms", drift_ms,
       "milliseconds by which ranks of equal work drift apart in a second; grows with the root of the time",
       up_to(1e6));

@@ -284,6 +284,14 @@ double rest_of(const std::vector<ProfileReport>& profiles) {
   return shares.empty() ? 0 : std::clamp(spread_of(shares).median, 0.0, 1.0);
 }
 
+/// The median over ranks of all runs.
+double ranks_per_core_of(const std::vector<ProfileReport>& profiles) {
+  std::vector<double> all;
+  for (const ProfileReport& profile : profiles)
+    for (const RankProfile& rank : profile.ranks) all.push_back(ranks_per_core(rank));
+  return all.empty() ? 1 : spread_of(all).median;
+}
+
 /// The median over runs whose ranks drift.
 double drift_of(const std::vector<ProfileReport>& profiles) {
   std::vector<double> drifts;
@@ -343,8 +351,8 @@ std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflo
   for (const RankProfile& rank : profile.ranks) {
     const Ceilings machine{1e9 * spread_of(rank.peak_gflops).median, 1e9 * spread_of(rank.read_gbs).median};
     const double crowding = rank.crowding();
-    updates.push_back(update_point(
-        rank.update, crowding * profile.times(rank)[static_cast<size_t>(TimeOf::optimizer)], machine));
+    updates.push_back(
+        update_point(rank.update, profile.times(rank)[static_cast<size_t>(TimeOf::optimizer)], machine));
     updates.back().source = kSource;
     for (const StepSpan& step : rank.steps)
       for (const OpSpan& op : step.ops)
@@ -394,6 +402,7 @@ Cluster measure_cluster(World& world, const ClusterMeasureOptions& o,
   c.device.points = preferred_points(std::move(of_runs), c.device.points);
   set_shares(c.device);
   c.device.rest_share = rounded(rest_of(profiles));
+  c.device.ranks_per_core = rounded(ranks_per_core_of(profiles));
   c.device.drift_ms = rounded(1e3 * drift_of(profiles));
   c.device.source =
       fmt::format("ingot bench cluster: {} of {} each, {} kernels", count_of(world.ranks(), "rank"),

@@ -67,14 +67,20 @@ Spread ProfileReport::step_seconds() const {
 }
 
 double RankProfile::crowding() const {
-  double processor = 0, seconds = 0;
+  double processor = 0, seconds = 0, update = 0;
   for (const StepSpan& step : steps) {
     processor += step.processor, seconds += step.end - step.begin;
-    for (const OpSpan& op : step.ops)
-      if (op.what == TimeOf::exchanges) seconds -= op.seconds();
+    for (const PhaseSpan& p : step.phases) update += p.phase == StepPart::update ? p.end - p.begin : 0;
+    for (const OpSpan& op : step.ops) {
+      if (op.what != TimeOf::exchanges) continue;
+      seconds -= op.seconds();
+      for (const PhaseSpan& p : step.phases)
+        if (p.phase == StepPart::update && op.begin >= p.begin && op.end <= p.end) update -= op.seconds();
+    }
   }
-  if (processor_share.empty() || seconds <= 0) return 1;
-  return std::max(1.0, processor / (spread_of(processor_share).median * threads * seconds));
+  if (processor_share.empty() || seconds <= update) return 1;
+  const double all = spread_of(processor_share).median * threads;  // processors while all ranks are busy
+  return std::max(1.0, (processor / all - update) / (seconds - update));
 }
 
 double ProfileReport::peak_gflops() const {

@@ -84,7 +84,8 @@ struct RankProfile {
   std::vector<double> peak_gflops, read_gbs, processor_share;
 
   /// By how much longer ops take while no rank waits, at least 1. Ranks that share cores are faster while
-  /// others wait for them, which is so in these steps alone.
+  /// others wait for them, which is so in these steps alone. All update at once, so an update takes what it
+  /// takes.
   double crowding() const;
 };
 

@@ -55,11 +55,17 @@ double expected_largest(int n) {
 
 }  // namespace
 
+double ranks_per_core(const RankProfile& rank) {
+  if (rank.processor_share.empty()) return 1;
+  const double share = spread_of(rank.processor_share).median;
+  return share > 0 && share < kOwnCore ? 1 / share : 1;
+}
+
 double rank_drift(const ProfileReport& profile) {
   Differences d;
   for (size_t r = 0; r < profile.ranks.size(); ++r) {
     const RankProfile& rank = profile.ranks[r];
-    if (!rank.processor_share.empty() && spread_of(rank.processor_share).median < kOwnCore) return 0;
+    if (ranks_per_core(rank) > 1) return 0;
     if (r == 0) continue;
     for (size_t s = 0; s < rank.steps.size(); ++s)
       if (!d.add(profile.ranks[r - 1].steps[s], rank.steps[s])) return 0;

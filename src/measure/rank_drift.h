@@ -6,6 +6,10 @@
 
 namespace ingot {
 
+/// Ranks that share each core of this one, by the part of it that each thread has while all are busy; 1: none
+/// do, or it is not known.
+double ranks_per_core(const RankProfile& rank);
+
 /// Seconds by which a rank's time is spread after a second of work, as a standard deviation, from the ops of
 /// neighbouring ranks in windows of 5 ms. 0: of one rank, of ranks that run different ops, and of those that
 /// share cores, which lose nothing while one of them waits.

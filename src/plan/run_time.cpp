@@ -319,6 +319,7 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
   }
   input.channels = out.channels;
   input.beside = cluster.device.rate_beside_transfers;
+  input.ranks_per_core = cluster.device.ranks_per_core;
   input.traces = what.traces;
   const auto simulate = [&](int64_t m) {
     input.schedule = make_pipeline_schedule(recipe.parallel.schedule, {count, chunks, static_cast<int>(m)});

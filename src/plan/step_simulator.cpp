@@ -65,6 +65,7 @@ class StepSimulator {
     }
     for (size_t i = 0; i < ranks_.size(); ++i) finish(ranks_[i], i, last, result);
     result.spans = std::move(spans_);
+    if (in_.ranks_per_core > 1) use_waits(result);
     return result;
   }
 
@@ -236,6 +237,23 @@ class StepSimulator {
     trace({static_cast<int>(i), SpanOf::exchange, updated, rank.clock});
     rank.time.bubble += result.seconds - rank.clock;
     result.ranks.push_back(rank.time);
+  }
+
+  /// Where ranks share processors, those that compute have what waits for other stages leave: the step is as
+  /// long as a mean rank's own work, or as its chain of passes on processors of their own.
+  void use_waits(StepTime& step) const {
+    double work = 0;
+    for (const RankTime& rank : step.ranks) work += (step.seconds - rank.bubble) / shape_.stages;
+    const double seconds = std::max(work, step.seconds / in_.ranks_per_core);
+    for (RankTime& rank : step.ranks) {
+      rank.bubble = std::max(0.0, rank.bubble - (step.seconds - seconds));
+      const double own = rank.sum() - rank.bubble, faster = own > 0 ? (seconds - rank.bubble) / own : 1;
+      for (double& part : rank.busy) part *= faster;
+      for (auto& [channel, waited] : rank.exposed) waited *= faster;
+    }
+    for (WorkSpan& span : step.spans)
+      span.begin *= seconds / step.seconds, span.end *= seconds / step.seconds;
+    step.seconds = seconds;
   }
 
   const StepInput& in_;

@@ -56,6 +56,7 @@ struct StepInput {
   std::vector<double> slow;        ///< by position: its kernels take so many times as long; empty: 1
   double beside = 1;               ///< share of its rate that a kernel keeps while a transfer runs
   double message = 0;              ///< seconds from one stage to the next
+  double ranks_per_core = 1;       ///< ranks that share a core, which those that wait leave to others
   std::vector<std::string> channels = {"links"};
   bool traces = false;  ///< StepTime::spans
 };

@@ -54,6 +54,8 @@ TEST(RankDrift, IsNothingWhereNothingCanBeCompared) {
   ProfileReport shared = example();
   shared.ranks[1].processor_share = {0.5, 0.5, 0.9};
   EXPECT_EQ(rank_drift(shared), 0) << "cores that ranks share";
+  EXPECT_EQ(ranks_per_core(shared.ranks[1]), 2) << "half of a core, in the median";
+  EXPECT_EQ(ranks_per_core(shared.ranks[0]), 1);
 }
 
 /// Expected largest of n normal values: Harter, "Expected values of normal order statistics" (Biometrika

@@ -171,6 +171,28 @@ TEST(StepSimulator, ATransferMayTakeTheProcessor) {
   expect_adds_up(simulate_step(input));
 }
 
+/// What one stage's waits leave of a processor the other has: two stages of six seconds of work, 9 s apart.
+TEST(StepSimulator, RanksThatShareProcessorsUseEachOthersWaits) {
+  const auto step = [](int micro_batches, double ranks_per_core) {
+    StepInput input = plain_step(make_pipeline_schedule(one_forward_one_backward, {2, 1, micro_batches}),
+                                 repeated(2, 1), repeated(2, 1), repeated(2, 1));
+    input.ranks_per_core = ranks_per_core, input.traces = true;
+    StepTime t = simulate_step(input);
+    expect_adds_up(t);
+    double last = 0;
+    for (const WorkSpan& span : t.spans) last = std::max(last, span.end);
+    EXPECT_NEAR(last, t.seconds, 1e-9);
+    return t;
+  };
+  EXPECT_NEAR(step(2, 1).seconds, 9, 1e-9);
+  EXPECT_NEAR(step(2, 2).seconds, 6, 1e-9);
+  EXPECT_NEAR(step(2, 2).ranks[0].bubble, 0, 1e-9);
+  EXPECT_NEAR(step(1, 2).seconds, 3, 1e-9) << "one after the other, each at twice its rate";
+  const StepTime chain = step(1, 1.5);
+  EXPECT_NEAR(chain.seconds, 4, 1e-9) << "the chain of 6 s at one and a half times the rate";
+  EXPECT_NEAR(chain.ranks[0].bubble, 1, 1e-9);
+}
+
 /// Merged passes compute while the other waits: with many micro-batches nothing stays exposed in the middle.
 TEST(StepSimulator, MergedPassesHideEachOthersTransfers) {
   const TimedProgram forward = {kernel(1), transfer(1), kernel(1)},
