@@ -16,10 +16,13 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from parallel import MPI
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DENSE, MIXTURE = 0.05, 0.10  # how far a prediction may be off
@@ -73,9 +76,6 @@ CASES = {
 }
 SMALL = {"layers": 2, "width": 32, "hidden": 64, "heads": 2, "kv_heads": 2, "head_width": 16, "context": 64}
 SMALL_MIXTURE = {"moe.experts": 4, "moe.hidden": 32}
-# Ranks as root in a container, and more of them than cores.
-MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 
 class Bench:
@@ -154,11 +154,11 @@ every = 0
         run = self.folder / "runs" / case.model
         self.call("run", recipe, *case.fields, "--parallel.self_test=", ranks=case.ranks)
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        subprocess.run(["rm", "-rf", str(run)], check=True)
+        shutil.rmtree(run)
         return statistics.median(row["step_seconds"] for row in rows[WARM_UP[case.model]:])
 
 
-def ordered(cases, predicted, measured):
+def misordered(cases, predicted, measured):
     """Pairs of layouts of one model, more than a tenth apart, whose order was predicted wrongly."""
     wrong = []
     for a, b in itertools.permutations(cases, 2):
@@ -200,7 +200,7 @@ def main():
         seconds[name] |= {"ratio": statistics.median(ratios), "bar": CASES[name].bar}
         print(f"{name:<26}{statistics.median(ratios):>8.3f}{min(ratios):>8.3f}{max(ratios):>8.3f}{CASES[name].bar:>16.0%}")
     medians = [{name: statistics.median(seconds[name][key]) for name in cases} for key in ("predicted", "measured")]
-    for line in ordered(cases, *medians):
+    for line in misordered(cases, *medians):
         print(f"order: {line}, which the plan did not say")
     if o.json:
         pathlib.Path(o.json).write_text(json.dumps({"format": 1, "cores": os.cpu_count(), "cases": seconds}, indent=1) + "\n")

@@ -1,6 +1,7 @@
-// How far ranks that do equal work drift apart, and what that costs: whoever comes first to an exchange waits
-// for the last. Caches, other programs and a host's other guests slow one rank now and another then; over a
-// while that is a random walk, which grows with the root of the time.
+// How ranks of one machine hold each other up: whether they share cores, and where they do not, how far those
+// that do equal work drift apart. Whoever comes first to an exchange waits for the last. Caches, other
+// programs and a host's other guests slow one rank now and another then; over a while that is a random walk,
+// which grows with the root of the time.
 #pragma once
 #include "measure/profile.h"
 
