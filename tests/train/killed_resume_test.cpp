@@ -137,8 +137,8 @@ TEST_F(Resume, KilledInEveryPhase) {
   std::printf("kills by phase:%s; all runs ended with the bits of the undisturbed one\n", tally.c_str());
 }
 
-/// The real program, signalled once it has written `rows` rows of metrics. It is nice, so that on a full
-/// machine it does not end before this looks.
+/// The real program, signalled once it has written `rows` rows of metrics; or as it ended where the machine
+/// is so full that it ended before this looked, though it is nice.
 ProcessResult signalled(const std::string& recipe, const std::string& run_folder, int number, size_t rows) {
   Process p({"/usr/bin/env", "nice", INGOT_BINARY, "run", recipe, "--kernels=any"});
   const std::string metrics = run_folder + "/" + run_files::kMetrics;
@@ -151,29 +151,48 @@ ProcessResult signalled(const std::string& recipe, const std::string& run_folder
   return p.wait();
 }
 
+/// Runs `stop`, which returns whether its signals came in time, in a new folder until they did.
+template <typename Stop>
+bool in_time(const std::string& run_folder, Stop stop) {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    if (stop()) return true;
+    fs::remove_all(run_folder);
+  }
+  return false;
+}
+
 TEST_F(Resume, TheProgramSavesWhenAskedToStop) {
-  int stopped = 0;
   for (const int number : {SIGINT, SIGTERM}) {
     const std::string name = "signal" + std::to_string(number);
     write_recipe(name, "data");
-    const ProcessResult r = signalled(path(name) + ".toml", path(name), number, 3);
+    ProcessResult r;
+    ASSERT_TRUE(in_time(path(name), [&] {
+      r = signalled(path(name) + ".toml", path(name), number, 3);
+      return r.exit_code != 0;
+    })) << r.output;
     EXPECT_EQ(r.exit_code, 130) << r.output;
-    stopped += losses(path(name)).size() < 24;
-    EXPECT_EQ(checkpoint_content(path(name))["step"], std::to_string(losses(path(name)).size()));
+    // A step whose validation the signal ended is saved without its row.
+    const bool unmeasured = r.output.find("will be validated when the run resumes") != std::string::npos;
+    const size_t rows = losses(path(name)).size();
+    EXPECT_LT(rows, 24u);
+    EXPECT_EQ(checkpoint_content(path(name))["step"], std::to_string(rows + (unmeasured ? 1 : 0)));
     const ProcessResult again = run_process({INGOT_BINARY, "run", path(name) + ".toml", "--kernels=any"});
     EXPECT_EQ(again.exit_code, 0) << again.output;
     EXPECT_NE(again.output.find("resuming at step"), std::string::npos) << again.output;
     EXPECT_EQ(difference(path("whole"), path(name)), "");
   }
-  EXPECT_EQ(stopped, 2);
 }
 
 TEST_F(Resume, TheProgramSurvivesKills) {
   write_recipe("killed", "data");
-  for (size_t rows : {1, 7, 15, 20}) {
-    const ProcessResult r = signalled(path("killed") + ".toml", path("killed"), SIGKILL, rows);
-    EXPECT_EQ(r.signal, SIGKILL) << r.output;
-  }
+  ProcessResult r;
+  EXPECT_TRUE(in_time(path("killed"), [&] {
+    for (const size_t rows : {1, 7, 15, 20}) {
+      r = signalled(path("killed") + ".toml", path("killed"), SIGKILL, rows);
+      if (r.signal != SIGKILL) return false;
+    }
+    return true;
+  })) << r.output;
   EXPECT_EQ(run_process({INGOT_BINARY, "run", path("killed") + ".toml", "--kernels=any"}).exit_code, 0);
   EXPECT_EQ(difference(path("whole"), path("killed")), "");
 }
