@@ -7,7 +7,10 @@ and their range. Steps that count come after the first ones, which allocate; a r
 sequences, so plans need not be told of them. Layouts of one model whose measured steps differ by more than a tenth must be in the order that was
 predicted. Needs an idle machine; a round of all cases takes about a quarter of an hour.
 
-usage: bench/plan.py build/release/ingot [CASE...] [--rounds 3] [--steps 11] [--keep FOLDER] [--json FILE]
+With --checkpoints each case trains once more and saves every other step: printed too are how long a save stops training and how long it
+writes.
+
+usage: bench/plan.py build/release/ingot [CASE...] [--rounds 3] [--steps 11] [--checkpoints] [--keep FOLDER] [--json FILE]
        CASE: as "dense-copies-2" or "zaya"; default: all"""
 
 import argparse
@@ -25,7 +28,8 @@ import tempfile
 from parallel import MPI
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DENSE, MIXTURE = 0.05, 0.10  # how far a prediction may be off
+DENSE, MIXTURE, SAVE = 0.05, 0.10, 0.20  # how far a prediction may be off
+SAVES = {"pause": "checkpoint pause", "write": "checkpoint write"}  # as run.json names them
 
 # name: preset, fields of the model, tokens of a sequence, sequences of a batch, of a micro-batch
 CALIBRATION = {
@@ -144,18 +148,29 @@ every = 0
         return cluster
 
     def predicted(self, case, cluster):
+        """Seconds of a step, of a save's pause and of its writing."""
         plan = self.folder / "plan.json"
         recipe = self.recipe(case.model, 2048, TARGETS[case.model], WARM_UP[case.model])
-        self.call("plan", recipe, *case.fields, f"--ranks={case.ranks}", f"--cluster={cluster}", f"--json={plan}")
-        return json.loads(plan.read_text())["time"]["step_seconds"]
+        self.call("plan", recipe, *case.fields, f"--ranks={case.ranks}", f"--cluster={cluster}", "--budget", f"--json={plan}")
+        found = json.loads(plan.read_text())
+        return {"step": found["time"]["step_seconds"]} | {save: found["budget"][f"checkpoint_{save}_seconds"] for save in SAVES}
 
-    def measured(self, case):
+    def trained(self, case, *fields):
+        """The rows of a run's metrics, without its first steps, and what run.json says that was measured."""
         recipe = self.recipe(case.model, 2048, TARGETS[case.model], WARM_UP[case.model])
         run = self.folder / "runs" / case.model
-        self.call("run", recipe, *case.fields, "--parallel.self_test=", ranks=case.ranks)
+        self.call("run", recipe, *case.fields, *fields, "--parallel.self_test=", ranks=case.ranks)
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        record = json.loads((run / "run.json").read_text())
         shutil.rmtree(run)
-        return statistics.median(row["step_seconds"] for row in rows[WARM_UP[case.model]:])
+        return rows[WARM_UP[case.model]:], {p["what"]: p.get("measured") for p in record["starts"][-1]["predictions"]}
+
+    def measured(self, case):
+        return statistics.median(row["step_seconds"] for row in self.trained(case)[0])
+
+    def saves(self, case):
+        found = self.trained(case, "--checkpoint.every=2")[1]
+        return {save: found[what] for save, what in SAVES.items()}
 
 
 def misordered(cases, predicted, measured):
@@ -174,6 +189,7 @@ def main():
     p.add_argument("cases", nargs="*", metavar="case", help=f"{', '.join(CASES)}; default: all")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=11)
+    p.add_argument("--checkpoints", action="store_true", help="saves too: how long they stop training, and write")
     p.add_argument("--keep", help="a folder for cluster files and recipes, which is kept")
     p.add_argument("--small", action="store_true", help="models that measure nothing: does it run? Not for zaya")
     p.add_argument("--json", help="write the numbers to this file too")
@@ -181,7 +197,7 @@ def main():
     if unknown := set(o.cases) - set(CASES):
         p.error(f"unknown: {' '.join(unknown)}; there are {' '.join(CASES)}")
     cases = o.cases or list(CASES)
-    seconds = {name: {"predicted": [], "measured": []} for name in cases}
+    seconds = {}
     with tempfile.TemporaryDirectory() as temporary:
         bench = Bench(o.ingot, o.keep or temporary, o.steps, o.small)
         for _ in range(o.rounds):
@@ -190,15 +206,19 @@ def main():
                 for name in cases:
                     if CASES[name].ranks != ranks:
                         continue
-                    s = seconds[name]
-                    s["predicted"].append(bench.predicted(CASES[name], cluster))
-                    s["measured"].append(bench.measured(CASES[name]))
-                    print(f"  {name}: {s['predicted'][-1] / s['measured'][-1]:.3f} of {1e3 * s['measured'][-1]:.0f} ms", flush=True)
-    print(f"{'predicted over measured':<26}{'median':>8}{'least':>8}{'most':>8}{'may be off by':>16}")
-    for name in cases:
-        ratios = [a / b for a, b in zip(*seconds[name].values())]
-        seconds[name] |= {"ratio": statistics.median(ratios), "bar": CASES[name].bar}
-        print(f"{name:<26}{statistics.median(ratios):>8.3f}{min(ratios):>8.3f}{max(ratios):>8.3f}{CASES[name].bar:>16.0%}")
+                    predicted = bench.predicted(CASES[name], cluster)
+                    measured = {"step": bench.measured(CASES[name])} | (bench.saves(CASES[name]) if o.checkpoints else {})
+                    for what, took in measured.items():
+                        key, bar = (name, CASES[name].bar) if what == "step" else (f"{name}, {what}", SAVE)
+                        s = seconds.setdefault(key, {"predicted": [], "measured": [], "bar": bar})
+                        s["predicted"].append(predicted[what])
+                        s["measured"].append(took)
+                        print(f"  {name}, {what}: {predicted[what] / took:.3f} of {1e3 * took:.4g} ms", flush=True)
+    print(f"{'predicted over measured':<30}{'median':>8}{'least':>8}{'most':>8}{'may be off by':>16}")
+    for name, s in seconds.items():
+        ratios = [a / b for a, b in zip(s["predicted"], s["measured"])]
+        s["ratio"] = statistics.median(ratios)
+        print(f"{name:<30}{s['ratio']:>8.3f}{min(ratios):>8.3f}{max(ratios):>8.3f}{s['bar']:>16.0%}")
     medians = [{name: statistics.median(seconds[name][key]) for name in cases} for key in ("predicted", "measured")]
     for line in misordered(cases, *medians):
         print(f"order: {line}, which the plan did not say")

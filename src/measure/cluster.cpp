@@ -57,10 +57,10 @@ void validate_points(const DeviceSpec& device, ConfigErrors& e) {
     const DevicePoint& p = device.points[i];
     const OpSizes& z = p.sizes;
     const std::string field = fmt::format("device.points.{}", i);
-    const bool shaped = p.op == "linear" || p.op == "attention";
+    const bool product = is_product(p.op), shaped = product || p.op == "attention";
     if (!shaped) is_named(names_of_ops(), e, field + ".op", p.op);
     is_named({"forward", "backward"}, e, field + ".pass", p.pass);
-    if (p.op == "linear" && std::min({z.m, z.n, z.k}) < 1) e.add(field, "a product has m, n and k");
+    if (product && std::min({z.m, z.n, z.k}) < 1) e.add(field, "a product has m, n and k");
     if (p.op == "attention" && std::min(z.width, z.length) < 1)
       e.add(field, "attention has width and length");
     if (shaped && p.tflops == 0) e.add(field + ".tflops", "is not set");

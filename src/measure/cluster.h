@@ -60,9 +60,9 @@ struct ProductShare : ByType, Sourced {
 /// The name of points of optimizers' updates.
 inline constexpr const char* kUpdatePoint = "update";
 
-/// What a kernel reaches: products ("linear", whatever op they are of), attention, or any other op by its
-/// name, whose speed follows from its bytes alone. "update": that of an optimizer, its products (tflops, by
-/// their type) apart from what else it reads and writes (gb_per_s).
+/// What a kernel reaches: products and attention by their sizes, any other op by its bytes. Products of ops
+/// that have no points of their own (experts', the head's) are as fast as "linear". "update": that of an
+/// optimizer, its products (tflops, by their type and k) apart from what else it reads and writes (gb_per_s).
 struct DevicePoint : Sourced {
   std::string op = "linear", pass = "forward", type = "bf16";
   OpSizes sizes;

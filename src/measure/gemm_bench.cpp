@@ -172,11 +172,6 @@ void measure_decode(std::vector<DecodeRow>& rows, const GemmBenchOptions& o) {
   }
 }
 
-bool multiplies(const Node& node) {
-  const std::string op = node.op->name;
-  return op == "linear" || op == "grouped_linear" || op == "head" || op == "low_rank";
-}
-
 Product product_of(const Tape& tape, const Node& node, const ParameterTable& table) {
   const std::string op = node.op->name;
   const size_t weight = op == "low_rank" ? 2 : 1;
@@ -227,7 +222,7 @@ std::vector<Product> products_of(const Recipe& recipe) {
   std::vector<Product> all;
   record_forward(model, options, phase.micro(), phase.sequence, [&](const Tape& tape) {
     for (const Node& node : tape.nodes())
-      if (multiplies(node)) add_product(all, product_of(tape, node, model.weights().table()));
+      if (is_product(node.op->name)) add_product(all, product_of(tape, node, model.weights().table()));
   });
   return all;
 }

@@ -94,33 +94,40 @@ void measure_rates(Communicator& group, const ClusterMeasureOptions& o, DeviceSp
   device.fresh_gb_per_s = rounded(mean[4]), device.copy_gb_per_s = rounded(mean[5]);
 }
 
-/// What a machine does in a second.
-struct Ceilings {
-  double flops, bytes;
-};
-
-/// What ops reach by their sizes, as shares of what the machine does. Products of all passes of a shape are
-/// one point, of other ops the forward passes and the others.
+/// What ops reach by their sizes. Products of all passes of a shape and op are one point, of other ops the
+/// forward passes and the others. Seconds are of the machine as its peak was measured: where it was another
+/// beside the ops, they are scaled by it. They are not scaled by the rate of its memory, which neighbours
+/// change from one moment to the next.
 class PointSums {
  public:
   void add(const std::string& op, TimeOf what, OpPass pass, const OpSizes& sizes, double flops, double bytes,
-           double seconds, const Ceilings& machine) {
+           double seconds) {
     const bool product = what == TimeOf::products, attends = what == TimeOf::attention;
     if (((product || attends) && sizes == OpSizes{}) || seconds <= 0) return;
     const bool backward = !product && pass != OpPass::forward && pass != OpPass::recompute;
-    const char* const name = product ? "linear" : attends ? "attention" : op.c_str();
-    Sum& sum = sums_[{name, sizes, product || attends ? 0 : bytes, backward}];
-    sum.flops += flops, sum.at_peak += seconds * machine.flops;
-    sum.bytes += bytes, sum.at_bandwidth += seconds * machine.bytes;
+    sums_[{attends ? "attention" : op, sizes, product || attends ? 0 : bytes, backward}].add(
+        {flops, bytes, seconds});
   }
-  /// With shares of the peak as their rates, and of the bandwidth where the op is not shaped.
+  /// Of each point the step that took the median time for it: a neighbour's burst is in the mean.
+  void add_median_of(const std::vector<PointSums>& steps) {
+    std::map<Key, std::vector<Sum>> all;
+    for (const PointSums& step : steps)
+      for (const auto& [key, sum] : step.sums_) all[key].push_back(sum);
+    for (auto& [key, sums] : all) {
+      const auto middle = sums.begin() + static_cast<std::ptrdiff_t>(sums.size() / 2);
+      std::nth_element(sums.begin(), middle, sums.end(),
+                       [](const Sum& a, const Sum& b) { return a.seconds < b.seconds; });
+      sums_[key].add(*middle);
+    }
+  }
+  /// Where the op is not shaped, with a rate of its FLOPs and one of its bytes.
   std::vector<DevicePoint> points(const std::string& type, const char* source) const {
     std::vector<DevicePoint> points;
     for (const auto& [key, sum] : sums_) {
       const auto& [op, sizes, bytes, backward] = key;
       DevicePoint& p = points.emplace_back(point_of(op, type, sizes, backward, source));
-      p.tflops = sum.flops / sum.at_peak;
-      if (sizes == OpSizes{}) p.bytes = bytes, p.gb_per_s = sum.bytes / sum.at_bandwidth;
+      p.tflops = 1e-12 * sum.flops / sum.seconds;
+      if (sizes == OpSizes{}) p.bytes = bytes, p.gb_per_s = 1e-9 * sum.bytes / sum.seconds;
     }
     return points;
   }
@@ -135,28 +142,32 @@ class PointSums {
 
  private:
   struct Sum {
-    double flops = 0, at_peak = 0, bytes = 0, at_bandwidth = 0;
+    double flops = 0, bytes = 0, seconds = 0;
+    void add(const Sum& o) { flops += o.flops, bytes += o.bytes, seconds += o.seconds; }
   };
-  /// By name, sizes, bytes, and whether it is of backward.
-  std::map<std::tuple<std::string, OpSizes, double, bool>, Sum> sums_;
+  /// Name, sizes, bytes, and whether it is of backward.
+  using Key = std::tuple<std::string, OpSizes, double, bool>;
+  std::map<Key, Sum> sums_;
 };
 
 /// Of its products, once its bytes took their time at the bandwidth; without products of its bytes.
-DevicePoint update_point(const UpdateCost& update, double seconds, const Ceilings& machine) {
-  DevicePoint p = PointSums::point_of(kUpdatePoint, update.bf16 ? "bf16" : "f32", {}, false, "");
+DevicePoint update_point(const UpdateCost& update, double seconds, double gb_per_s) {
+  OpSizes sizes;
+  sizes.k = std::llround(update.depth);
+  DevicePoint p = PointSums::point_of(kUpdatePoint, update.bf16 ? "bf16" : "f32", sizes, false, "");
   p.bytes = update.bytes;
-  const double left = seconds - update.bytes / machine.bytes;
-  if (update.flops > 0 && left > 0) p.tflops = update.flops / (left * machine.flops);
-  if (update.flops == 0) p.gb_per_s = update.bytes / (seconds * machine.bytes);
+  const double left = seconds - 1e-9 * update.bytes / gb_per_s;
+  if (update.flops > 0 && left > 0) p.tflops = 1e-12 * update.flops / left;
+  if (update.flops == 0) p.gb_per_s = 1e-9 * update.bytes / seconds;
   return p;
 }
 
-/// The points with their shares as rates, four digits of them: of the two that other ops have the one that is
-/// nearer to its ceiling. Without those that reach nothing.
-std::vector<DevicePoint> scaled(std::vector<DevicePoint> points, double f32_tflops, double gb_per_s) {
+/// The points with four digits of their rates: of the two that other ops have the one that is nearer to its
+/// ceiling. Without those that reach nothing.
+std::vector<DevicePoint> of_one_rate(std::vector<DevicePoint> points, double f32_tflops, double gb_per_s) {
   for (DevicePoint& p : points) {
-    (p.tflops > p.gb_per_s ? p.gb_per_s : p.tflops) = 0;
-    p.tflops = rounded(f32_tflops * p.tflops), p.gb_per_s = rounded(gb_per_s * p.gb_per_s);
+    (p.tflops / f32_tflops > p.gb_per_s / gb_per_s ? p.gb_per_s : p.tflops) = 0;
+    p.tflops = rounded(p.tflops), p.gb_per_s = rounded(p.gb_per_s);
   }
   std::erase_if(points, [](const DevicePoint& p) { return p.tflops <= 0 && p.gb_per_s <= 0; });
   return points;
@@ -180,7 +191,7 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
         .emplace_back(PointSums::point_of("linear", name_of(row.type),
                                           {row.product.rows, row.product.n, row.product.k}, false,
                                           "ingot bench cluster: a product alone"))
-        .tflops = row.share.median;
+        .tflops = row.share.median * device.rates.f32;
   OpsBenchOptions ops;
   ops.trials = o.trials, ops.seconds = o.seconds;
   ops.read_gbs = device.bandwidth;
@@ -188,19 +199,19 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
     for (const bool bf16 : {false, true}) {
       group.barrier();
       const OpsBenchReport report = bench_ops(preset_recipe(step_of(o, length, bf16), {}), ops);
-      const Ceilings machine{1e9 * report.peak_gflops, 1e9 * report.read_gbs};
+      const double rate = 1e-3 * report.peak_gflops / device.rates.f32;
       PointSums sums;
       for (const OpRow& row : report.rows)
-        sums.add(row.op, row.what, row.pass, row.sizes, row.flops, row.bytes, row.seconds.median, machine);
+        sums.add(row.op, row.what, row.pass, row.sizes, row.flops, row.bytes, rate * row.seconds.median);
       for (DevicePoint& p : sums.points(bf16 ? "bf16" : "f32", "ingot bench cluster: an op of a step alone"))
         found.push_back(std::move(p));
     }
-  std::vector<double> shares;
-  for (const DevicePoint& p : found) shares.insert(shares.end(), {p.tflops, p.gb_per_s});
-  shares = mean_of_ranks(group, std::move(shares));
+  std::vector<double> rates;
+  for (const DevicePoint& p : found) rates.insert(rates.end(), {p.tflops, p.gb_per_s});
+  rates = mean_of_ranks(group, std::move(rates));
   for (size_t i = 0; i < found.size(); ++i)
-    found[i].tflops = shares[2 * i], found[i].gb_per_s = shares[2 * i + 1];
-  device.points = scaled(std::move(found), device.rates.f32, device.bandwidth);
+    found[i].tflops = rates[2 * i], found[i].gb_per_s = rates[2 * i + 1];
+  device.points = of_one_rate(std::move(found), device.rates.f32, device.bandwidth);
 }
 
 /// No product is faster than the peak: where one was, that is the peak. And what stands for sizes far from
@@ -208,7 +219,7 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
 void set_shares(DeviceSpec& device) {
   for (const DevicePoint& p : device.points) {
     double& peak = p.type == "bf16" ? device.rates.bf16 : device.rates.f32;
-    if (p.op == "linear") peak = std::max(peak, p.tflops);
+    if (is_product(p.op)) peak = std::max(peak, p.tflops);
   }
   const auto median_of = [&](const char* op, const char* type, double& share) {
     std::vector<double> shares;
@@ -344,24 +355,61 @@ std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measur
   return curves;
 }
 
+namespace {
+
+/// By which lengths a run's attention is known. Documents divide sequences of one length differently in each
+/// batch, which then has fewer pairs and takes about as long: it counts with the longest of at most twice its
+/// length.
+class AttentionLengths {
+ public:
+  explicit AttentionLengths(const ProfileReport& profile) {
+    for (const RankProfile& rank : profile.ranks)
+      for (const StepSpan& step : rank.steps)
+        for (const OpSpan& op : step.ops) lengths_[op.sizes.width][op.sizes.length] = 0;
+    for (auto& [width, lengths] : lengths_) {
+      int64_t longest = 0;
+      for (auto at = lengths.rbegin(); at != lengths.rend(); ++at) {
+        if (longest == 0 || 2 * at->first < longest) longest = at->first;
+        at->second = longest;
+      }
+    }
+  }
+  OpSizes of(OpSizes sizes) const {
+    sizes.length = lengths_.at(sizes.width).at(sizes.length);
+    return sizes;
+  }
+
+ private:
+  std::map<int64_t, std::map<int64_t, int64_t>> lengths_;  ///< by width
+};
+
+}  // namespace
+
 std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops, double gb_per_s) {
   constexpr const char* kSource = "ingot bench cluster --run: in steps of the run";
+  const AttentionLengths lengths(profile);
   PointSums sums;
   std::vector<DevicePoint> updates;
   for (const RankProfile& rank : profile.ranks) {
-    const Ceilings machine{1e9 * spread_of(rank.peak_gflops).median, 1e9 * spread_of(rank.read_gbs).median};
-    const double crowding = rank.crowding();
-    updates.push_back(
-        update_point(rank.update, profile.times(rank)[static_cast<size_t>(TimeOf::optimizer)], machine));
-    updates.back().source = kSource;
-    for (const StepSpan& step : rank.steps)
+    const double rate = 1e-3 * spread_of(rank.peak_gflops).median / f32_tflops;
+    const double crowding = rate * rank.crowding();
+    std::vector<double> update;
+    std::vector<PointSums> steps;
+    for (const StepSpan& step : rank.steps) {
+      update.push_back(rate * step.times()[static_cast<size_t>(TimeOf::optimizer)]);
+      PointSums& of_step = steps.emplace_back();
       for (const OpSpan& op : step.ops)
         if (op.what != TimeOf::exchanges)
-          sums.add(op.op, op.what, op.pass, op.sizes, op.flops, op.bytes, crowding * op.seconds(), machine);
+          of_step.add(op.op, op.what, op.pass, lengths.of(op.sizes), op.flops, op.bytes,
+                      crowding * op.seconds());
+    }
+    sums.add_median_of(steps);
+    updates.push_back(update_point(rank.update, spread_of(std::move(update)).median, gb_per_s));
+    updates.back().source = kSource;
   }
   std::vector<DevicePoint> points = sums.points(profile.precision, kSource);
   points.insert(points.end(), updates.begin(), updates.end());
-  return scaled(std::move(points), f32_tflops, gb_per_s);
+  return of_one_rate(std::move(points), f32_tflops, gb_per_s);
 }
 
 std::vector<DevicePoint> preferred_points(std::vector<DevicePoint> of_run,

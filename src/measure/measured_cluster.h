@@ -40,9 +40,10 @@ LinkFit fit_shared_memory(const std::vector<CommMeasurement>& measured);
 std::vector<BandwidthCurve> curves_of(const std::vector<CommMeasurement>& measured,
                                       const std::string& source);
 
-/// What ops reach in the profile's steps, by their sizes: as shares of the peak and the bandwidth that the
-/// profile measured around them, times `f32_tflops` and `gb_per_s`. Products of all passes of a shape are one
-/// point.
+/// What ops reach in the profile's steps, by their sizes, on a machine of `f32_tflops`: where the profile
+/// measured another peak around its steps, seconds are scaled by it. By the bandwidth `gb_per_s` an update's
+/// bytes are told from its products. Products of all passes of a shape and op are one point. Of steps the
+/// median counts, and attention of sequences that documents divide as that of whole ones.
 std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflops, double gb_per_s);
 /// Those of a run's steps, and of the others those that are further away in every one of its points than a
 /// factor of two: a step has caches and neighbours that a kernel alone has not.

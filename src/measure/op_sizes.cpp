@@ -48,6 +48,10 @@ OpSizes attention_sizes(const OpRun& run) {
 
 }  // namespace
 
+bool is_product(std::string_view op) {
+  return op == "linear" || op == "grouped_linear" || op == "low_rank" || op == "head";
+}
+
 std::array<double, 5> log_ratios(const OpSizes& a, const OpSizes& b) {
   const auto ratio = [](int64_t x, int64_t y) {
     return x > 0 && y > 0 ? std::log(static_cast<double>(x) / static_cast<double>(y)) : 0;

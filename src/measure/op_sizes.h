@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tape/observer.h"
 
@@ -16,6 +17,9 @@ struct OpSizes {
   int64_t width = 0, length = 0;  ///< of attention: head, tokens of a sequence
   auto operator<=>(const OpSizes&) const = default;
 };
+
+/// Whether the op of this name multiplies by a weight, and does little else.
+bool is_product(std::string_view op);
 
 /// Of a product from its weight, [N, K] or [E, N, K] of E experts, and its FLOPs; of attention from the pairs
 /// of query and key that it multiplies: a causal sequence of L tokens has L / 2 a row.

@@ -40,7 +40,7 @@ const char* name_of(StepPart phase) {
 }
 
 TimeOf time_of(const Op& op) {
-  if (is_one_of(op.name, {"linear", "grouped_linear", "low_rank", "head"})) return TimeOf::products;
+  if (is_product(op.name)) return TimeOf::products;
   if (is_one_of(op.name, {"attention", "context_attention", "mla_cached"})) return TimeOf::attention;
   return op.transfers || op.dry_run != nullptr ? TimeOf::exchanges : TimeOf::kernels;
 }
@@ -90,19 +90,25 @@ double ProfileReport::read_gbs() const {
   return sum_of_medians(ranks, &RankProfile::read_gbs);
 }
 
-std::array<double, kTimesOf> ProfileReport::times(const RankProfile& rank) const {
+std::array<double, kTimesOf> StepSpan::times() const {
   std::array<double, kTimesOf> t{};
   const auto at = [&](TimeOf what) -> double& { return t[static_cast<size_t>(what)]; };
-  for (const StepSpan& step : rank.steps) {
-    for (const PhaseSpan& p : step.phases) {
-      double left = p.end - p.begin;
-      for (const OpSpan& op : step.ops)
-        if (op.begin >= p.begin && op.end <= p.end) at(op.what) += op.seconds(), left -= op.seconds();
-      at(time_of(p.phase)) += left;
-    }
+  for (const PhaseSpan& p : phases) {
+    double left = p.end - p.begin;
+    for (const OpSpan& op : ops)
+      if (op.begin >= p.begin && op.end <= p.end) at(op.what) += op.seconds(), left -= op.seconds();
+    at(time_of(p.phase)) += left;
   }
-  for (double& seconds : t) seconds /= static_cast<double>(rank.steps.size());
   return t;
+}
+
+std::array<double, kTimesOf> ProfileReport::times(const RankProfile& rank) const {
+  std::array<double, kTimesOf> mean{};
+  for (const StepSpan& step : rank.steps) {
+    const std::array<double, kTimesOf> t = step.times();
+    for (size_t i = 0; i < t.size(); ++i) mean[i] += t[i] / static_cast<double>(rank.steps.size());
+  }
+  return mean;
 }
 
 std::map<ProfileReport::Key, ProfileCell> ProfileReport::cells() const {

@@ -61,6 +61,8 @@ struct StepSpan {
   double processor = 0;  ///< seconds of the rank's processors outside of waits for other ranks
   std::vector<PhaseSpan> phases;
   std::vector<OpSpan> ops;  ///< in the order in which they ended
+  /// Seconds by TimeOf; they add up to its phases.
+  std::array<double, kTimesOf> times() const;
 };
 
 /// One of the counters of a device (DeviceCounters): its name, the same in words, what it counted.

@@ -121,7 +121,7 @@ std::string write_profile(const RankProfile& p) {
   }
   return Json{{"rank", p.rank},
               {"threads", p.threads},
-              {"update", {p.update.elements, p.update.flops, p.update.bytes, p.update.bf16}},
+              {"update", {p.update.elements, p.update.flops, p.update.bytes, p.update.bf16, p.update.depth}},
               {"peak", p.peak_gflops},
               {"read", p.read_gbs},
               {"processor_share", p.processor_share},
@@ -133,7 +133,7 @@ RankProfile read_profile(const std::string& text) {
   const Json all = Json::parse(text);
   RankProfile p;
   p.rank = all["rank"], p.threads = all["threads"];
-  p.update = {all["update"][0], all["update"][1], all["update"][2], all["update"][3]};
+  p.update = {all["update"][0], all["update"][1], all["update"][2], all["update"][3], all["update"][4]};
   p.peak_gflops = all["peak"].get<std::vector<double>>(), p.read_gbs = all["read"].get<std::vector<double>>();
   p.processor_share = all["processor_share"].get<std::vector<double>>();
   for (const Json& step : all["steps"]) {

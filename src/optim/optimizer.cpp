@@ -198,11 +198,8 @@ Optimizer::Place Optimizer::place_on_device(std::span<const ParamView> params) c
   return there;
 }
 
-double Optimizer::update_flops() const {
-  double flops = 0;
-  for (size_t i = 0; i < place_.params.size(); ++i)
-    flops += rules_.at(groups_[i].optimizer)->flops(place_.params[i]);
-  return flops;
+double Optimizer::update_flops(size_t param) const {
+  return rules_.at(groups_[param].optimizer)->flops(place_.params[param]);
 }
 
 int64_t Optimizer::state_bytes() const {

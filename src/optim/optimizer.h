@@ -99,8 +99,9 @@ class Optimizer {
   int64_t state_bytes() const;
   /// Most bytes that step() takes beside it on the CPU, and keeps.
   int64_t scratch_bytes() const;
-  /// Floating-point operations of one step's matrix work (Newton-Schulz); element-wise work is not counted.
-  double update_flops() const;
+  /// Floating-point operations of one step's matrix work on a parameter (Newton-Schulz); element-wise work is
+  /// not counted.
+  double update_flops(size_t param) const;
   /// The resolved table of groups, for people.
   std::string describe() const { return describe_groups(place_.params, groups_); }
 

@@ -4,11 +4,23 @@
 namespace ingot {
 
 UpdateCost update_cost(const Optimizer& optimizer) {
-  int64_t elements = 0;
-  for (const ParamView& p : optimizer.params()) elements += p.numel();
-  return {elements, optimizer.update_flops(),
-          16 * static_cast<double>(elements) + 2 * static_cast<double>(optimizer.state_bytes()),
-          optimizer.config().muon.newton_schulz.precision == NewtonSchulzPrecision::bf16};
+  const NewtonSchulzConfig& products = optimizer.config().muon.newton_schulz;
+  UpdateCost cost;
+  cost.bf16 = products.precision == NewtonSchulzPrecision::bf16;
+  const std::span<const ParamView> params = optimizer.params();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParamView& p = params[i];
+    cost.elements += p.numel();
+    const double flops = optimizer.update_flops(i);
+    if (flops == 0) continue;
+    // A step of m rows and n > m columns takes about 3 m^2 n FLOPs.
+    const auto whole =
+        static_cast<double>(p.shape.numel()) * (p.sharding.group ? p.sharding.group->size() : 1);
+    cost.flops += flops, cost.depth += flops * flops / (3 * static_cast<double>(products.steps) * whole);
+  }
+  if (cost.flops > 0) cost.depth /= cost.flops;
+  cost.bytes = 16 * static_cast<double>(cost.elements) + 2 * static_cast<double>(optimizer.state_bytes());
+  return cost;
 }
 
 std::vector<UpdateGather> update_gathers(const Optimizer& optimizer) {

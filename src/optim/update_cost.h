@@ -11,6 +11,7 @@ struct UpdateCost {
   double flops = 0;      ///< of Newton-Schulz
   double bytes = 0;      ///< of this rank's weights, gradients and state
   bool bf16 = false;     ///< operands of its products; else f32
+  double depth = 0;      ///< about the length of their sums: a matrix's shorter side, of most of the FLOPs
 };
 
 /// An update reads weights and gradients, writes weights, reads and

@@ -65,15 +65,20 @@ OpCostModel::Reached OpCostModel::reached(const PassStep& s) const {
   const bool attends = s.what == TimeOf::attention;
   const std::string type = attends && type_ == "f8" ? "bf16" : type_;
   const char* pass = s.direction == Direction::forward ? "forward" : "backward";
-  Blend same, other;
-  for (const DevicePoint& p : device_.points) {
-    if (attends ? p.op != "attention" || p.pass != pass : p.op != "linear") continue;
-    if (peak_of(p.type) <= 0 || (attends ? s.sizes.length : s.sizes.m) == 0) continue;
-    double square = 0;
-    for (const double r : log_ratios(s.sizes, p.sizes)) square += r * r;
-    (p.type == type ? same : other).add(std::sqrt(square), p.tflops * 1e12 / peak_of(p.type), p.quality);
-  }
-  const Blend& b = attends && same.weights == 0 ? other : same;
+  const auto blend = [&](const std::string& op, bool same_type) {
+    Blend b;
+    for (const DevicePoint& p : device_.points) {
+      if (p.op != op || (attends && p.pass != pass) || (p.type == type) != same_type) continue;
+      if (peak_of(p.type) <= 0 || (attends ? s.sizes.length : s.sizes.m) == 0) continue;
+      double square = 0;
+      for (const double r : log_ratios(s.sizes, p.sizes)) square += r * r;
+      b.add(std::sqrt(square), p.tflops * 1e12 / peak_of(p.type), p.quality);
+    }
+    return b;
+  };
+  Blend b = blend(attends ? "attention" : s.op, true);
+  if (attends && b.weights == 0) b = blend("attention", false);
+  if (!attends && b.nearest >= kFar) b = blend("linear", true);
   if (b.weights > 0 && (attends || b.nearest < kFar)) return {b.mean() * peak_of(type), b.quality};
   if (attends) return {device_.attention_share * peak_of(type), Quality::described};
   return {device_.product_share.of(type) * peak_of(type), device_.product_share.quality};
@@ -99,12 +104,20 @@ OpTime OpCostModel::time_of(const PassStep& s) const {
 
 OpTime OpCostModel::time_of(const UpdateCost& u) const {
   const char* const type = u.bf16 || device_.rates.f32 == 0 ? "bf16" : "f32";
-  const Rates r = rates_at(device_, type, u.bytes, [&](const DevicePoint& p) {
-    return p.op == kUpdatePoint && (p.tflops == 0 || p.type == type);
-  });
-  const double moved = r.bytes.weights > 0 ? u.bytes / r.bytes.mean() : memory_seconds(u.bytes);
-  const double flops = r.flops.weights > 0 ? r.flops.mean() : device_.product_share.of(type) * peak_of(type);
-  return {moved + u.flops / flops, u.flops > 0 ? r.flops.quality : r.bytes.quality};
+  Blend products;  // by the size of matrices, where it is known
+  for (const DevicePoint& p : device_.points)
+    if (p.op == kUpdatePoint && p.type == type && p.tflops > 0) {
+      const auto depth = static_cast<double>(p.sizes.k);
+      products.add(std::log(depth > 0 && u.depth > 0 ? u.depth / depth : u.bytes / p.bytes), 1e12 * p.tflops,
+                   p.quality);
+    }
+  const Blend bytes = rates_at(device_, type, u.bytes, [](const DevicePoint& p) {
+                        return p.op == kUpdatePoint && p.tflops == 0;
+                      }).bytes;
+  const double moved = bytes.weights > 0 ? u.bytes / bytes.mean() : memory_seconds(u.bytes);
+  const double flops =
+      products.weights > 0 ? products.mean() : device_.product_share.of(type) * peak_of(type);
+  return {moved + u.flops / flops, u.flops > 0 ? products.quality : bytes.quality};
 }
 
 }  // namespace ingot

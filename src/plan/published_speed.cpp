@@ -63,7 +63,7 @@ class PlannedSpeed {
  public:
   PlannedSpeed(const PrintedSpeed& of, const Cluster& cluster) : of_(of), cluster_(cluster) {
     cluster_.device.points.erase(std::remove_if(cluster_.device.points.begin(), cluster_.device.points.end(),
-                                                [](const DevicePoint& p) { return p.op == "linear"; }),
+                                                [](const DevicePoint& p) { return is_product(p.op); }),
                                  cluster_.device.points.end());
     const Recipe recipe = recipe_of(of);
     const StageKinds kinds(recipe);

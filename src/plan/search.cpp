@@ -63,7 +63,7 @@ class Reasons {
 double best_product_rate(const Cluster& cluster, const std::string& type) {
   double best = cluster.device.product_share.of(type) * OpCostModel(cluster, type).peak();
   for (const DevicePoint& p : cluster.device.points)
-    if (p.op == "linear" && p.type == type) best = std::max(best, 1e12 * p.tflops);
+    if (is_product(p.op) && p.type == type) best = std::max(best, 1e12 * p.tflops);
   return best;
 }
 

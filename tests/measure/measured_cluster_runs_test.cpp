@@ -124,8 +124,8 @@ ProfileReport profile() {
   return r;
 }
 
-TEST(MeasuredCluster, PointsOfAProfileAreSharesOfItsPeak) {
-  const std::vector<DevicePoint> points = points_of(profile(), 0.3, 10);
+TEST(MeasuredCluster, PointsOfAProfileAreScaledByItsPeak) {
+  const std::vector<DevicePoint> points = points_of(profile(), 0.3, 60);
   ASSERT_EQ(points.size(), 6u);
   for (const DevicePoint& p : points) {
     EXPECT_EQ(p.type, p.op == "update" ? "f32" : "bf16");
@@ -144,16 +144,63 @@ TEST(MeasuredCluster, PointsOfAProfileAreSharesOfItsPeak) {
 /// Another op is as fast as its bytes or its FLOPs pass, whichever are nearer to what the machine does.
 TEST(MeasuredCluster, PointsOfOtherOpsHaveTheRateThatLimitsThem) {
   int found = 0;
-  for (const DevicePoint& p : points_of(profile(), 0.3, 10)) {
+  for (const DevicePoint& p : points_of(profile(), 0.3, 60)) {
     if (p.bytes == 0) continue;
     ++found;
     const bool adds = p.op == "add", update = p.op == "update";
     EXPECT_EQ(p.bytes, adds ? 5e9 : update ? 8e9 : 1e9) << p.op;
     EXPECT_EQ(p.pass, adds || update ? "forward" : "backward") << p.op;
-    EXPECT_NEAR(p.gb_per_s, adds ? 2.5 : 0, 1e-9) << p.op;
+    EXPECT_NEAR(p.gb_per_s, adds ? 15 : 0, 1e-9) << p.op;
     EXPECT_NEAR(p.tflops, adds ? 0 : update ? 0.12 : 0.03, 1e-9) << p.op;
   }
   EXPECT_EQ(found, 3);
+}
+
+/// The rate at which memory was read beside the steps changes with neighbours, from one moment to the next.
+TEST(MeasuredCluster, PointsFollowNoRateOfReading) {
+  ProfileReport other = profile();
+  other.ranks.front().read_gbs = {40};
+  const std::vector<DevicePoint> one = points_of(profile(), 0.3, 60), two = points_of(other, 0.3, 60);
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i].gb_per_s, two[i].gb_per_s) << one[i].op;
+    EXPECT_EQ(one[i].tflops, two[i].tflops) << one[i].op;
+  }
+}
+
+/// The head has a softmax beside its product.
+TEST(MeasuredCluster, PointsOfProductsAreOfTheirOp) {
+  ProfileReport r = profile();
+  OpSpan head = span({512, 256, 128, 0, 0}, OpPass::forward, 1, 20e9);
+  head.op = "head";
+  r.ranks.front().steps.front().ops = {span({512, 256, 128, 0, 0}, OpPass::forward, 1, 50e9), head};
+  for (const DevicePoint& p : points_of(r, 0.1, 60))
+    if (p.op != "update") EXPECT_NEAR(p.tflops, p.op == "head" ? 0.02 : 0.05, 1e-9) << p.op;
+}
+
+TEST(MeasuredCluster, PointsAreOfTheMedianStep) {
+  ProfileReport r = profile();
+  std::vector<StepSpan>& steps = r.ranks.front().steps;
+  steps.assign(3, steps.front());
+  for (OpSpan& op : steps[1].ops) op.end = 10 * op.end;
+  steps[1].phases.front().end = 60;
+  const std::vector<DevicePoint> one = points_of(profile(), 0.3, 60), three = points_of(r, 0.3, 60);
+  ASSERT_EQ(one.size(), three.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].tflops, three[i].tflops) << one[i].op;
+}
+
+TEST(MeasuredCluster, AttentionOfDividedSequencesCountsAsThatOfWholeOnes) {
+  ProfileReport r = profile();
+  std::vector<OpSpan>& ops = r.ranks.front().steps.front().ops;
+  ops.clear();
+  for (const int64_t length : {512, 300, 256, 200})
+    ops.push_back(span({0, 0, 0, 64, length}, OpPass::forward, 1, 1e8 * static_cast<double>(length)));
+  std::map<int64_t, double> tflops;
+  for (const DevicePoint& p : points_of(r, 0.1, 60))
+    if (p.op == "attention") tflops[p.sizes.length] = p.tflops;
+  ASSERT_EQ(tflops.size(), 2u);
+  EXPECT_NEAR(tflops[512], 1e-4 * (512 + 300 + 256) / 3, 1e-6) << "in as many seconds";
+  EXPECT_NEAR(tflops[200], 1e-4 * 200, 1e-9);
 }
 
 /// What ranks that share cores reach where none waits, which is less than in steps with waits.
@@ -163,7 +210,7 @@ TEST(MeasuredCluster, PointsOfACrowdedProfileAreSlower) {
   rank.processor_share = {0.5};
   rank.steps.front().end = 22.4, rank.steps.front().processor = 0.5 * (1.25 * 20 + 2.4);
   ASSERT_NEAR(rank.crowding(), 1.25, 1e-12) << "without the update, of 2.4 s";
-  const std::vector<DevicePoint> alone = points_of(profile(), 0.3, 10), slower = points_of(crowded, 0.3, 10);
+  const std::vector<DevicePoint> alone = points_of(profile(), 0.3, 60), slower = points_of(crowded, 0.3, 60);
   ASSERT_EQ(slower.size(), alone.size());
   for (size_t i = 0; i < alone.size(); ++i) {
     if (alone[i].tflops == 0) continue;
@@ -173,7 +220,7 @@ TEST(MeasuredCluster, PointsOfACrowdedProfileAreSlower) {
 }
 
 TEST(MeasuredCluster, ARunsPointsStandForTheirNeighbourhood) {
-  const std::vector<DevicePoint> of_run = points_of(profile(), 0.3, 10);
+  const std::vector<DevicePoint> of_run = points_of(profile(), 0.3, 60);
   DevicePoint near = *std::find_if(of_run.begin(), of_run.end(),
                                    [](const auto&p) { return p.op == "attention"; }),
               far = near, other = near;

@@ -48,7 +48,7 @@ set(bench_plan ${bench})
 if(INGOT_PYTHON)
   set(bench ${INGOT_PYTHON} ${CMAKE_SOURCE_DIR}/bench/parallel.py $<TARGET_FILE:ingot> --small --rounds 1 --steps 6)
   set(bench_plan ${INGOT_PYTHON} ${CMAKE_SOURCE_DIR}/bench/plan.py $<TARGET_FILE:ingot> dense dense-copies-2 moe-experts-2 --small
-      --rounds 1 --steps 2)
+      --checkpoints --rounds 1 --steps 4)
 endif()
 add_test(NAME ranks.BenchParallelRuns COMMAND ${bench})
 add_test(NAME ranks.BenchPlanRuns COMMAND ${bench_plan})

@@ -112,6 +112,29 @@ TEST(RunTime, OpsPreferPointsOfTheirType) {
   EXPECT_EQ(timed(recipe({}), {near, far}).step.seconds, timed(recipe({}), {far}).step.seconds);
 }
 
+DevicePoint product(const std::string& op, int64_t size, double tflops) {
+  DevicePoint p;
+  p.op = op, p.type = "bf16", p.tflops = tflops;
+  p.sizes = {size, size, size, 0, 0};
+  return p;
+}
+
+/// Those of their op count alone, and where none is near those of "linear".
+TEST(RunTime, ProductsPreferPointsOfTheirOp) {
+  const Recipe r = recipe({});
+  const auto products = [&](const std::vector<DevicePoint>& points) {
+    return timed(r, points).step.ranks[0].busy[static_cast<size_t>(TimeOf::products)];
+  };
+  const DevicePoint linear = product("linear", 512, 0.1);
+  const double alone = products({linear});
+  const double slow = products({linear, product("head", 512, 0.05)}),
+               slower = products({linear, product("head", 512, 0.025)});
+  EXPECT_GT(slow, alone);
+  EXPECT_LT(slow, 1.9 * alone) << "other products stay as they are";
+  EXPECT_NEAR(slower - alone, 3 * (slow - alone), 1e-9 * slower);
+  EXPECT_EQ(products({linear, product("head", 1'000'000, 0.025)}), alone);
+}
+
 TEST(RunTime, WhatIsBetweenKernelsAddsItsShare) {
   Cluster cluster = small_cluster("80GB");
   cluster.device.launch_us = 0;
@@ -144,15 +167,30 @@ TEST(RunTime, UpdatesFollowTheirPoints) {
   EXPECT_EQ(seconds({other}), seconds({}));
 }
 
+/// Small matrices are multiplied at lower rates, however much an update moves.
+TEST(RunTime, UpdatesFollowPointsOfMatricesOfTheirSize) {
+  const Recipe r = recipe({"--optimizer.matrices=muon"});
+  const UpdateCost cost = update_cost(PaperRank(r, {1, 1}, 0).engine().optimizer());
+  DevicePoint alike = point("update", 1e12, 0.5, 0), larger = point("update", cost.bytes, 1, 0);
+  alike.sizes.k = std::llround(cost.depth), larger.sizes.k = 64 * alike.sizes.k;
+  const auto seconds = [&](const std::vector<DevicePoint>& points) {
+    return timed(r, points).step.ranks[0].busy[static_cast<size_t>(TimeOf::optimizer)];
+  };
+  EXPECT_NEAR(seconds({alike, larger}), seconds({alike}), 0.01 * seconds({alike}));
+}
+
 /// Each rank that has a slice of a matrix orthogonalises the whole.
 TEST(RunTime, SlicesOfMatricesCostTheWhole) {
-  const auto flops = [](const std::vector<std::string>& more, int ranks) {
+  const auto cost = [](const std::vector<std::string>& more, int ranks) {
     std::vector<std::string> all = {"--optimizer.matrices=muon"};
     all.insert(all.end(), more.begin(), more.end());
-    return update_cost(PaperRank(recipe(all), {ranks, 1}, 0).engine().optimizer()).flops;
+    return update_cost(PaperRank(recipe(all), {ranks, 1}, 0).engine().optimizer());
   };
+  const auto flops = [&](const std::vector<std::string>& more, int ranks) { return cost(more, ranks).flops; };
+  const auto depth = [&](const std::vector<std::string>& more, int ranks) { return cost(more, ranks).depth; };
   const double alone = flops({}, 1);
   EXPECT_NEAR(flops({"--parallel.tensor=2"}, 2), alone, 1e-9 * alone);
+  EXPECT_NEAR(depth({"--parallel.tensor=2"}, 2), depth({}, 1), 1e-9 * alone);
   const auto gathered = [](const std::vector<std::string>& more, int ranks) {
     std::vector<std::string> all = {"--optimizer.matrices=muon"};
     all.insert(all.end(), more.begin(), more.end());
