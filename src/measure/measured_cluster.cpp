@@ -199,10 +199,10 @@ void measure_points(Communicator& group, const ClusterMeasureOptions& o, DeviceS
     for (const bool bf16 : {false, true}) {
       group.barrier();
       const OpsBenchReport report = bench_ops(preset_recipe(step_of(o, length, bf16), {}), ops);
-      const double rate = 1e-3 * report.peak_gflops / device.rates.f32;
+      const double scale = 1e-3 * report.peak_gflops / device.rates.f32;
       PointSums sums;
       for (const OpRow& row : report.rows)
-        sums.add(row.op, row.what, row.pass, row.sizes, row.flops, row.bytes, rate * row.seconds.median);
+        sums.add(row.op, row.what, row.pass, row.sizes, row.flops, row.bytes, scale * row.seconds.median);
       for (DevicePoint& p : sums.points(bf16 ? "bf16" : "f32", "ingot bench cluster: an op of a step alone"))
         found.push_back(std::move(p));
     }
@@ -391,12 +391,12 @@ std::vector<DevicePoint> points_of(const ProfileReport& profile, double f32_tflo
   PointSums sums;
   std::vector<DevicePoint> updates;
   for (const RankProfile& rank : profile.ranks) {
-    const double rate = 1e-3 * spread_of(rank.peak_gflops).median / f32_tflops;
-    const double crowding = rate * rank.crowding();
+    const double scale = 1e-3 * spread_of(rank.peak_gflops).median / f32_tflops;
+    const double crowding = scale * rank.crowding();
     std::vector<double> update;
     std::vector<PointSums> steps;
     for (const StepSpan& step : rank.steps) {
-      update.push_back(rate * step.times()[static_cast<size_t>(TimeOf::optimizer)]);
+      update.push_back(scale * step.times()[static_cast<size_t>(TimeOf::optimizer)]);
       PointSums& of_step = steps.emplace_back();
       for (const OpSpan& op : step.ops)
         if (op.what != TimeOf::exchanges)
