@@ -1,11 +1,9 @@
 // See interleaved_passes.h.
 #include "parallel/interleaved_passes.h"
 
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "base/parallel.h"
 
 namespace ingot {
 namespace {
@@ -59,31 +57,22 @@ class InterleavedPasses::YieldingCommunicator final : public Communicator {
 void InterleavedPasses::run(const std::function<void()>& first, const std::function<void()>& second) {
   INGOT_CHECK(!running_, "run() inside of a pass");
   running_ = true;
-  turn_ = 0;
   ended_[0] = ended_[1] = false;
   error_ = nullptr;
-  const auto run_pass = [&](int pass, const std::function<void()>& work) {
-    std::exception_ptr error;
-    try {
-      if (!error_) work();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    end(pass, error);
-  };
-  std::thread other([&, threads = num_threads()] {
-    const ScopedThreads as_first(threads);
-    current_pass = 1;
-    {
-      std::unique_lock lock(mutex_);
-      wait_for_turn(lock, 1);
-    }
-    run_pass(1, second);
-  });
+  second_.start([&] { run_pass(1, second); });
   run_pass(0, first);
-  other.join();
+  if (!ended_[1]) take_turn(1);
   running_ = false;
   if (error_) std::rethrow_exception(error_);
+}
+
+void InterleavedPasses::run_pass(int pass, const std::function<void()>& work) {
+  try {
+    if (!error_) work();
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+  }
+  ended_[pass] = true;
 }
 
 void InterleavedPasses::yield() {
@@ -91,26 +80,21 @@ void InterleavedPasses::yield() {
   if (!std::exchange(started_[own], false)) return;
   ++waits_.all;
   if (!running_) return;
-  std::unique_lock lock(mutex_);
   if (!ended_[other]) {
     ++waits_.hidden;
-    turn_ = other;
-    changed_.notify_all();
-    wait_for_turn(lock, own);
+    take_turn(other);
   }
   if (error_) fail("the other pass of this rank failed");
 }
 
-void InterleavedPasses::wait_for_turn(std::unique_lock<std::mutex>& lock, int pass) {
-  changed_.wait(lock, [&] { return turn_ == pass; });
-}
-
-void InterleavedPasses::end(int pass, std::exception_ptr error) {
-  const std::lock_guard lock(mutex_);
-  if (error && !error_) error_ = std::move(error);
-  ended_[pass] = true;
-  turn_ = 1 - pass;
-  changed_.notify_all();
+/// Returns when the pass that calls it has its turn again.
+void InterleavedPasses::take_turn(int pass) {
+  turn_ = current_pass = pass;
+  if (pass == 1)
+    second_.enter();
+  else
+    second_.leave();
+  turn_ = current_pass = 1 - pass;
 }
 
 Communicator* InterleavedPasses::yield_while_waiting(Communicator* group) {

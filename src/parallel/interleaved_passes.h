@@ -1,16 +1,15 @@
 // Two passes of one rank that run interleaved: while one waits for other ranks, the other computes.
 //
-// They are two fibers on two threads, of which exactly one runs at a time; a pass yields where it waits.
+// They take turns on one thread, the second on a stack of its own; a pass yields where it waits.
 // Which one runs therefore follows from the programs and never from time: collectives begin in the same order
 // on all ranks, and results do not change.
 #pragma once
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/fiber.h"
 #include "comm/communicator.h"
 
 namespace ingot {
@@ -35,11 +34,10 @@ class InterleavedPasses {
  private:
   class YieldingCommunicator;
   void yield();
-  void end(int pass, std::exception_ptr error);
-  void wait_for_turn(std::unique_lock<std::mutex>& lock, int pass);
+  void take_turn(int pass);
+  void run_pass(int pass, const std::function<void()>& work);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Fiber second_;
   bool running_ = false;
   int turn_ = 0;
   bool ended_[2] = {true, true};
