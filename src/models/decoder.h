@@ -188,8 +188,8 @@ class Decoder {
   Norm final_norm_;
   std::vector<int64_t> moe_layers_;
   struct BoundaryCache;
-  static std::shared_ptr<BoundaryCache> make_boundary_cache();
-  std::shared_ptr<BoundaryCache> boundaries_ = make_boundary_cache();
+  static std::shared_ptr<BoundaryCache> boundary_cache_of(const ModelConfig& config);
+  std::shared_ptr<BoundaryCache> boundaries_ = boundary_cache_of(config_);
 };
 
 /// Exact counts, by part; all follow from the table.

@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+#include <string>
 #include <tuple>
+#include <utility>
+
+#include "base/config.h"
 
 namespace ingot {
 namespace {
@@ -130,8 +134,16 @@ const StageBoundaries& Decoder::boundaries(const Precision& precision, int64_t d
   return *found;
 }
 
-std::shared_ptr<Decoder::BoundaryCache> Decoder::make_boundary_cache() {
-  return std::make_shared<BoundaryCache>();
+/// Decoders that are made one after the other share it where their models are equal, as those of ranks are.
+std::shared_ptr<Decoder::BoundaryCache> Decoder::boundary_cache_of(const ModelConfig& config) {
+  static std::mutex mutex;
+  static std::string last_config;
+  static std::shared_ptr<BoundaryCache> last;
+  std::string text = print_config(config);
+  const std::lock_guard lock(mutex);
+  if (last == nullptr || text != last_config)
+    last = std::make_shared<BoundaryCache>(), last_config = std::move(text);
+  return last;
 }
 
 }  // namespace ingot
