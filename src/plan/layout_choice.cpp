@@ -34,6 +34,41 @@ std::string kernels_of(const PipelineLayout& layout, int rank, const ModelConfig
   return text;
 }
 
+/// A layer at a time, to the rank that takes the least time, or to the chunk; there modules and loss, which
+/// may be long together, have a stage each, since no layer follows a module.
+std::string divided(const PartTimes& times, size_t modules, size_t ranks, size_t chunks, bool by_chunk) {
+  std::vector<size_t> layers(ranks * chunks);
+  const size_t apart = by_chunk && modules > 0 ? 1 : 0, with_modules = layers.size() - 1 - apart;
+  const auto loads = [&] {
+    std::vector<double> load(layers.size());
+    size_t layer = 0;
+    for (size_t s = 0; s < layers.size(); ++s)
+      for (size_t n = 0; n < layers[s]; ++n) load[s] += times.layers[layer++];
+    load.front() += times.embedding, load[with_modules] += times.modules, load.back() += times.loss;
+    return load;
+  };
+  for (size_t l = 0; l < times.layers.size(); ++l) {
+    const std::vector<double> of_stage = loads();
+    std::vector<double> of_rank(ranks);
+    for (size_t s = 0; s < of_stage.size(); ++s) of_rank[s % ranks] += of_stage[s];
+    const auto key = [&](size_t s) {
+      const double stage = of_stage[s], rank = of_rank[s % ranks];
+      return by_chunk ? std::pair(stage, rank) : std::pair(rank, stage);
+    };
+    size_t best = 0;
+    for (size_t s = 1; s < layers.size() - apart; ++s)
+      if (key(s) <= key(best)) best = s;
+    ++layers[best];
+  }
+  std::string text = "E";
+  for (size_t s = 0; s < layers.size(); ++s) {
+    if (s > 0) text += "|";
+    if (layers[s] > 0) text += fmt::format("t*{}", layers[s]);
+    if (s == with_modules) text += std::string(modules, 'm');
+  }
+  return text + "L";
+}
+
 }  // namespace
 
 std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Cluster& cluster) {
@@ -56,46 +91,28 @@ int64_t recompute_levels() {
                        [](const PolicyLevel& l) { return l.offload.empty(); });
 }
 
-std::string balanced_layout(const ModelConfig& model, const PartTimes& times, int64_t ranks, int64_t chunks) {
-  const auto stages = static_cast<size_t>(ranks * chunks);
-  const double all =
-      static_cast<double>(model.layers) * times.layer + times.embedding + times.modules + times.loss;
-  // Modules and loss together may be long for a chunk, and no layer follows a module.
-  const bool apart =
-      chunks > 1 && times.modules > 0 && times.modules + times.loss > all / static_cast<double>(stages);
-  const size_t with_modules = apart ? stages - 2 : stages - 1, most = apart ? stages - 1 : stages;
-  std::vector<double> load(stages), of_rank(static_cast<size_t>(ranks));
-  std::vector<int64_t> layers(stages);
-  const auto add = [&](size_t stage, double seconds) {
-    load[stage] += seconds, of_rank[stage % of_rank.size()] += seconds;
-  };
-  add(0, times.embedding), add(with_modules, times.modules), add(stages - 1, times.loss);
-  const auto is_before = [&](size_t a, size_t b) {
-    const double x = of_rank[a % of_rank.size()], y = of_rank[b % of_rank.size()];
-    return x != y ? x < y : load[a] != load[b] ? load[a] < load[b] : a > b;
-  };
-  for (int64_t l = 0; l < model.layers; ++l) {
-    size_t best = 0;
-    for (size_t s = 1; s < most; ++s)
-      if (is_before(s, best)) best = s;
-    add(best, times.layer), ++layers[best];
-  }
-  std::string text = "E";
-  for (size_t s = 0; s < stages; ++s) {
-    if (s > 0) text += "|";
-    if (layers[s] > 0) text += fmt::format("t*{}", layers[s]);
-    if (s == with_modules) text += std::string(static_cast<size_t>(model.mtp.modules()), 'm');
-  }
-  return text + "L";
+std::vector<std::string> balanced_layouts(const PartTimes& times, int64_t modules, int64_t ranks,
+                                          int64_t chunks) {
+  std::vector<std::string> all;
+  PartTimes even = times;
+  even.layers.assign(times.layers.size(), *std::max_element(times.layers.begin(), times.layers.end()));
+  for (const PartTimes& t : {times, even})
+    for (const bool by_chunk : {false, true}) {
+      std::string text = divided(t, static_cast<size_t>(modules), static_cast<size_t>(ranks),
+                                 static_cast<size_t>(chunks), by_chunk);
+      const bool known = std::find(all.begin(), all.end(), text) != all.end();
+      if (!known && (chunks > 1 || !by_chunk)) all.push_back(std::move(text));
+    }
+  return all;
 }
 
-LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const PartTimes& times,
+LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const std::string& layout,
                              int ranks) {
   const auto& [tensor, pipeline, chunks, expert, shard, micro, recompute] = choice;
   LayoutCandidate c{base, {}};
   ParallelConfig& p = c.recipe.parallel;
   p.data = 0;
-  p.layout = pipeline > 1 ? balanced_layout(base.model, times, pipeline, chunks) : "";
+  p.layout = pipeline > 1 ? layout : "";
   p.tensor = tensor, p.sequence = tensor > 1;
   p.pipeline = pipeline, p.chunks = 1, p.expert = expert, p.shard = shard;
   const bool merges = base.parallel.schedule == PipelineScheduleKind::merged && expert > 1;
@@ -115,6 +132,7 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, con
 
   // The same in words, as kinds of parallelism and as fields.
   SearchResult::Layout& l = c.layout;
+  l.model_ranks = static_cast<int>(tensor * pipeline);
   l.text = fmt::format("data {}", ranks / (tensor * pipeline));
   const auto say = [&](bool is, const std::string& words, const char* kind,
                        const std::vector<std::string>& fields) {

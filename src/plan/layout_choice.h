@@ -25,11 +25,15 @@ std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Clu
 
 /// What parts of the model take of a pass there and back, in any unit.
 struct PartTimes {
-  double layer = 1, embedding = 0, modules = 0, loss = 0;  ///< of a layer, the mean; of all modules
+  std::vector<double> layers;
+  double embedding = 0, modules = 0, loss = 0;  ///< of all modules
 };
-/// The layers of a pipeline in stages (pipeline_layout.h) whose ranks take about as long: embedding, modules
-/// and loss count, and what is left over goes to the last ranks, which hold the fewest micro-batches.
-std::string balanced_layout(const ModelConfig& model, const PartTimes& times, int64_t ranks, int64_t chunks);
+/// Ways to lay the layers of a pipeline in stages (pipeline_layout.h), without repetition: so that ranks take
+/// about as long, or chunks, of which the last has the loss alone; with the layers' own times, or as if all
+/// layers were equal. Embedding, modules and loss count. What is left over goes to the last ranks, which hold
+/// the fewest micro-batches.
+std::vector<std::string> balanced_layouts(const PartTimes& times, int64_t modules, int64_t ranks,
+                                          int64_t chunks);
 
 /// A choice as a recipe, which its own checks may refuse, with its fields and words.
 struct LayoutCandidate {
@@ -38,7 +42,8 @@ struct LayoutCandidate {
 };
 /// The most levels that recompute; those after it move results to disk.
 int64_t recompute_levels();
-LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const PartTimes& times,
+/// `layout`: where its pipeline has several stages.
+LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const std::string& layout,
                              int ranks);
 
 /// The stages of a layout that are alike: the first of each kind stands for the others. It has the most

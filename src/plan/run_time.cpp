@@ -359,6 +359,15 @@ double least_seconds(const std::vector<const StagePrograms*>& stages,
   return least;
 }
 
+double gather_seconds(const PaperRank& rank, const Cluster& cluster, const TimeFor& what) {
+  RunTime counted;
+  double seconds = 0;
+  for (const auto& [group, of] : Timer(cluster, what, counted).gathered_layers(rank))
+    if (group != depth_of_layer_group(kEmbeddingGroup) && group != depth_of_layer_group(kHeadGroup))
+      seconds += 2 * of.gather + of.reduce;  // forward and backward gather
+  return seconds;
+}
+
 RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {
   if (cluster.devices > 0 && plan.what.ranks > cluster.devices)
     throw Error(fmt::format("the plan has {} ranks, cluster '{}' {} devices", plan.what.ranks, cluster.name,

@@ -48,6 +48,10 @@ double least_seconds(const std::vector<const StagePrograms*>& stages,
                      const std::map<std::string, GroupShape>& groups, const Cluster& cluster,
                      const TimeFor& what, bool merged);
 
+/// Seconds that the exchanges of a fully sharded rank's layers take in a micro-batch, one after the other; 0
+/// where weights are not sharded.
+double gather_seconds(const PaperRank& rank, const Cluster& cluster, const TimeFor& what);
+
 /// Throws Error where the cluster has fewer devices than the plan has ranks.
 RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what = {});
 

@@ -6,14 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <queue>
+#include <tuple>
 
 #include "base/progress.h"
 #include "nn/parameter.h"
 #include "plan/layout_choice.h"
 #include "plan/op_cost.h"
-#include "report/table.h"
 #include "train/phase_kind.h"
 #include "train/run_layout.h"
 
@@ -78,7 +77,7 @@ class Search {
  public:
   Search(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what)
       : base_(without_limit(recipe)), ranks_(ranks), cluster_(cluster), what_(what) {
-    const PaperRank one(candidate_of(base_, {}, parts_, 1).recipe, {1, 1}, 0);
+    const PaperRank one(ingot::candidate_of(base_, {}, "", 1).recipe, {1, 1}, 0);
     const RankPlan plan = plan_rank(one);
     while (base_.phases[phase_].name != plan.phase) ++phase_;
     parts_ = part_times(one);
@@ -101,7 +100,8 @@ class Search {
     std::vector<Found> best = found_;
     std::stable_sort(best.begin(), best.end(), [&](const Found& x, const Found& y) {
       if (group(x.seconds) != group(y.seconds)) return group(x.seconds) < group(y.seconds);
-      return x.layout.kinds != y.layout.kinds ? x.layout.kinds < y.layout.kinds : x.seconds < y.seconds;
+      return std::tuple(x.layout.model_ranks, x.layout.kinds, x.seconds) <
+             std::tuple(y.layout.model_ranks, y.layout.kinds, y.seconds);
     });
     if (best.size() > kShown) best.resize(kShown);
     for (const Found& f : best) result_.best.push_back(f.layout);
@@ -130,6 +130,10 @@ class Search {
     double seconds = 0;
     Layout layout;
   };
+  struct FirstStage {
+    double bytes = 0;  ///< of weights, gradients and state
+    double gather_seconds = 0;
+  };
   struct Passes {
     LayoutChoice of;                      ///< as far as they follow from it
     std::vector<StagePrograms> programs;  ///< by kind
@@ -147,7 +151,7 @@ class Search {
   /// of a token that are known already.
   void choose(const LayoutChoice& choice, double least) {
     ++result_.tried;
-    LayoutCandidate c = candidate_of(base_, choice, parts_, ranks_);
+    LayoutCandidate c = candidate_of(choice);
     try {
       if (c.recipe.parallel.sequence && base_.model.moe.sequence_aux_coefficient > 0)
         throw Error("sequence parallelism cuts the documents of moe.sequence_aux_coefficient", "set it to 0");
@@ -165,21 +169,49 @@ class Search {
         {std::max(fill * per_token_, least), order_++, Known::bound, fill, choice, {}});
   }
 
+  LayoutCandidate candidate_of(const LayoutChoice& choice) {
+    return ingot::candidate_of(base_, choice, layout_of(choice), ranks_);
+  }
+
+  /// How layers lie in stages: the fastest way with micro-batches of one sequence, experts over many ranks.
+  const std::string& layout_of(const LayoutChoice& choice) {
+    const bool exchanges = choice.expert > 1;
+    const auto [layout, is_new] = layouts_.try_emplace({choice.pipeline, choice.chunks, exchanges});
+    if (!is_new || choice.pipeline == 1) return layout->second;
+    double best = 0;
+    LayoutChoice of{.pipeline = choice.pipeline, .chunks = choice.chunks, .expert = exchanges ? 64 : 1};
+    for (; best == 0 && of.expert > (exchanges ? 1 : 0); of.expert /= 2)
+      for (const std::string& text :
+           balanced_layouts(parts_, base_.model.mtp.modules(), of.pipeline, of.chunks)) {
+        if (layout->second.empty()) layout->second = text;
+        passes_.programs.clear();  // of another layout
+        try {
+          const LayoutCandidate c = ingot::candidate_of(base_, of, text, ranks_);
+          const RunTime time = time_of(of, only_phase(c.recipe, base_.phases[phase_].name));
+          if (time.tokens_per_second > best) best = time.tokens_per_second, layout->second = text;
+        } catch (const Error&) {  // these ranks do not divide so
+        }
+      }
+    passes_.programs.clear();
+    return layout->second;
+  }
+
   PartTimes part_times(const PaperRank& whole) const {
     const ModelConfig& model = base_.model;
     const OpCostModel costs(cluster_, what_.type);
-    PartTimes t{0, 0, 0, 0};
+    PartTimes t;
+    t.layers.resize(static_cast<size_t>(model.layers));
     const RankProgram passes = record_program(whole, phase_, cluster_);
     for (const PassProgram& program : passes.chunks.front())
       for (const PassStep& s : program) {
         const int64_t group = s.layer_group;
+        if (group == kNoLayerGroup) continue;
         double& of = group == depth_of_layer_group(kEmbeddingGroup) ? t.embedding
                      : group == depth_of_layer_group(kHeadGroup)    ? t.loss
                      : group >= model.layers                        ? t.modules
-                                                                    : t.layer;
-        if (group != kNoLayerGroup) of += costs.time_of(s).seconds;
+                                                                    : t.layers[static_cast<size_t>(group)];
+        of += costs.time_of(s).seconds;
       }
-    t.layer /= static_cast<double>(model.layers);
     // Each module has a loss of its own.
     const auto modules = static_cast<double>(model.mtp.modules()), loss = t.loss / (1 + modules);
     t.modules += modules * loss, t.loss = loss;
@@ -208,7 +240,7 @@ class Search {
   void advance(Queue& q) {
     Entry e = q.top();
     q.pop();
-    LayoutCandidate c = candidate_of(base_, e.choice, parts_, ranks_);
+    LayoutCandidate c = candidate_of(e.choice);
     try {
       // The phase that takes the most memory stands for all.
       const Recipe recipe = only_phase(c.recipe, base_.phases[phase_].name);
@@ -217,8 +249,12 @@ class Search {
         e.seconds = std::max(e.seconds, e.fill * work_of_token(e.choice, recipe)), e.known = Known::work;
         return q.push(std::move(e));
       }
-      const double needed = state_bytes(e.choice, recipe);
-      if (needed > capacity()) return too_large(c.layout, needed, "weights, gradients and state take");
+      const FirstStage& first = first_stage(e.choice, recipe);
+      if (first.bytes > capacity())
+        return too_large(c.layout, first.bytes, "weights, gradients and state take");
+      const double gathers = first.gather_seconds * static_cast<double>(e.choice.tensor * e.choice.pipeline) /
+                             static_cast<double>(e.choice.micro * recipe.phases[0].sequence);
+      if (gathers > e.seconds) return e.seconds = gathers, q.push(std::move(e));
       c.layout.bytes = least_bytes(e.choice);
       if (exceeds(c.layout.bytes)) return recompute_or_drop(e, c.layout, kOneSequence);
       e.time = time_of(e.choice, recipe);
@@ -242,23 +278,23 @@ class Search {
     return stage * (ranks_ / static_cast<int>(recipe.parallel.pipeline));
   }
 
-  /// Of the first stage: does not depend on micro-batch and recomputation.
-  double state_bytes(const LayoutChoice& choice, const Recipe& recipe) {
-    LayoutChoice key = choice;
-    key.micro = 1, key.recompute = 0;
-    const auto known = states_.find(key);
-    if (known != states_.end()) return known->second;
+  /// Does not depend on micro-batch and recomputation.
+  const FirstStage& first_stage(LayoutChoice choice, const Recipe& recipe) {
+    choice.micro = 1, choice.recompute = 0;
+    const auto known = first_stages_.find(choice);
+    if (known != first_stages_.end()) return known->second;
     const PaperRank rank(recipe, {ranks_, 1}, 0);
     const TrainEngine& e = rank.engine();
-    return states_[key] =
-               static_cast<double>(e.model().bytes() + e.gradients().bytes() + e.optimizer().state_bytes());
+    return first_stages_[choice] = {
+               static_cast<double>(e.model().bytes() + e.gradients().bytes() + e.optimizer().state_bytes()),
+               gather_seconds(rank, cluster_, what_)};
   }
 
   /// What the virtual stages of a layout run: the same as the stages of a pipeline with so many of them,
   /// which need one micro-batch each to be recorded. The last answer is kept.
   const Passes& passes_of(const LayoutChoice& choice, const Recipe& recipe) {
     LayoutChoice key = choice;
-    if (key.shard != ShardLevel::none) key.shard = ShardLevel::full;
+    key.shard = ShardLevel::none;
     if (passes_.of == key && !passes_.programs.empty()) return passes_;
     const int64_t stages = choice.pipeline * choice.chunks;
     Recipe deep = recipe;
@@ -347,8 +383,7 @@ class Search {
     const auto known = least_.find(one);
     if (known != least_.end()) return known->second;
     try {
-      const Recipe recipe =
-          only_phase(candidate_of(base_, one, parts_, ranks_).recipe, base_.phases[phase_].name);
+      const Recipe recipe = only_phase(candidate_of(one).recipe, base_.phases[phase_].name);
       return least_[one] = plan_of(filled(recipe, one), 0).memory.on_device();
     } catch (const Error&) {  // a recipe may refuse them where it takes larger ones
       return least_[one] = 0;
@@ -413,8 +448,7 @@ class Search {
       if (!q.empty() && !shown && !has())
         reasons_.add(family, kTooLarge / 2,
                      fmt::format("{}: at least {:.1f} % slower than the best",
-                                 candidate_of(base_, q.top().choice, parts_, ranks_).layout.text,
-                                 slower(q.top().seconds)));
+                                 candidate_of(q.top().choice).layout.text, slower(q.top().seconds)));
       result_.too_slow += static_cast<int>(q.size());
     }
   }
@@ -424,11 +458,13 @@ class Search {
   const Cluster& cluster_;
   const TimeFor what_;
   size_t phase_ = 0, order_ = 0;
-  double per_token_ = 0;                   ///< seconds that a token's products take at least
-  std::map<std::string, Queue> queues_;    ///< by family
-  PartTimes parts_;                        ///< of a device that has the whole model
-  std::map<LayoutChoice, double> works_;   ///< work_of_token()
-  std::map<LayoutChoice, double> states_;  ///< state_bytes()
+  double per_token_ = 0;                 ///< seconds that a token's products take at least
+  std::map<std::string, Queue> queues_;  ///< by family
+  /// By stages, chunks, and whether experts are divided: how layers lie in them.
+  std::map<std::tuple<int64_t, int64_t, bool>, std::string> layouts_;
+  PartTimes parts_;                       ///< of a device that has the whole model
+  std::map<LayoutChoice, double> works_;  ///< work_of_token()
+  std::map<LayoutChoice, FirstStage> first_stages_;
   std::map<LayoutChoice, int64_t> least_;  ///< least_bytes()
   Passes passes_;
   std::vector<Found> found_;  ///< by time
@@ -440,54 +476,6 @@ class Search {
 
 SearchResult search_layouts(const Recipe& recipe, int ranks, const Cluster& cluster, const TimeFor& what) {
   return Search(recipe, ranks, cluster, what).run();
-}
-
-Table layout_table(const SearchResult& r) {
-  Table table({words("layout"), number("step s", 3), number("tokens/s", 0), percent("of peak"),
-               number("GB", 1, 1e-9)});
-  for (const Layout& l : r.best)
-    table.add({l.text, l.step_seconds, l.tokens_per_second, l.utilisation, static_cast<double>(l.bytes)});
-  return table;
-}
-
-std::string to_text(const SearchResult& r) {
-  std::string text = fmt::format("{} layouts: {} refused, {} too large, {} too slow, {} left\n", r.tried,
-                                 r.refused, r.too_large, r.too_slow, r.fit) +
-                     layout_table(r).text();
-  std::string fields;
-  for (const std::string& f : r.best.front().fields) fields += " " + f;
-  text += "the first:" + fields + "\n";
-  for (const auto& [family, reason] : r.rejected) text += fmt::format("not {}: {}\n", family, reason);
-  return text;
-}
-
-std::string to_json(const SearchResult& r) {
-  using Json = nlohmann::ordered_json;
-  Json best = Json::array(), rejected = Json::array();
-  for (const Layout& l : r.best)
-    best.push_back({{"layout", l.text},
-                    {"family", l.family},
-                    {"fields", l.fields},
-                    {"bytes", l.bytes},
-                    {"step_seconds", l.step_seconds},
-                    {"tokens_per_second_per_device", l.tokens_per_second},
-                    {"utilisation", l.utilisation}});
-  for (const auto& [family, reason] : r.rejected)
-    rejected.push_back({{"family", family}, {"reason", reason}});
-  return Json{{"format", 1},
-              {"ranks", r.ranks},
-              {"phase", r.phase},
-              {"cluster", r.cluster},
-              {"device_bytes", r.capacity},
-              {"tried", r.tried},
-              {"refused", r.refused},
-              {"too_large", r.too_large},
-              {"too_slow", r.too_slow},
-              {"fit", r.fit},
-              {"best", best},
-              {"rejected", rejected}}
-             .dump(2) +
-         "\n";
 }
 
 }  // namespace ingot

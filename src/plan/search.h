@@ -16,9 +16,10 @@ struct SearchResult {
   struct Layout {
     std::vector<std::string> fields;  ///< what it changes of the recipe: "--parallel.tensor=2"
     std::string text;                 ///< "data 192 x tensor 2, micro-batch 3"
-    std::string family;  ///< kinds of parallelism beside data: "tensor", "pipeline + tensor", "none"
-    int kinds = 0;       ///< of parallelism, sharding and recomputation
-    int64_t bytes = 0;   ///< of the fullest rank, without the checkpoint's copy
+    std::string family;   ///< kinds of parallelism beside data: "tensor", "pipeline + tensor", "none"
+    int model_ranks = 1;  ///< that divide a copy of the model: tensor x pipeline
+    int kinds = 0;        ///< of parallelism, sharding and recomputation
+    int64_t bytes = 0;    ///< of the fullest rank, without the checkpoint's copy
     double step_seconds = 0, tokens_per_second = 0, utilisation = 0;
   };
   int ranks = 0;
@@ -35,8 +36,9 @@ struct SearchResult {
   int tried = 0, refused = 0, too_large = 0, too_slow = 0, fit = 0;
 };
 
-/// Layouts with less than 1 % between them count as equally fast: the one with fewer kinds is first. Throws
-/// Error where none fits, with the one that is nearest.
+/// Layouts with less than 1 % between them count as equally fast: the one that divides the model among the
+/// fewest ranks is first, of those the one with the fewest kinds. Throws Error where none fits, with the one
+/// that is nearest.
 SearchResult search_layouts(const Recipe& recipe, int ranks, const Cluster& cluster,
                             const TimeFor& what = {});
 

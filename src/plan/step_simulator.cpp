@@ -14,19 +14,25 @@ constexpr double kNotYet = -1;
 
 /// A pass that runs: its next step, and when it may begin.
 struct Cursor {
+  struct Arrival {
+    int handle;
+    double end;
+    int channel;
+  };
   const TimedProgram* program;
   size_t next = 0;
   double ready = 0;
-  int waits_on = -1;                               ///< channel of the last transfer that it waited for
-  std::map<int, std::pair<double, int>> arrivals;  ///< by handle: end and channel
+  int waits_on = -1;              ///< channel of the last transfer that it waited for
+  std::vector<Arrival> arrivals;  ///< that nobody has waited for
   bool done() const { return next == program->size(); }
 };
 
 /// One position of the pipeline.
 struct Rank {
-  double clock = 0;           ///< of the compute resource
-  size_t next = 0;            ///< entry of the table
-  std::vector<double> links;  ///< by channel: free from
+  double clock = 0;             ///< of the compute resource
+  size_t next = 0;              ///< entry of the table
+  std::vector<double> links;    ///< by channel: free from
+  std::vector<double> exposed;  ///< RankTime::exposed, by channel
   RankTime time;
   int live = 0;
   double last_backward = 0;  ///< length of the last one
@@ -38,7 +44,8 @@ class StepSimulator {
       : in_(input), shape_(input.schedule.shape), ranks_(static_cast<size_t>(shape_.stages)) {
     INGOT_CHECK(in_.stages.size() == static_cast<size_t>(shape_.virtual_stages()), "{} stages",
                 in_.stages.size());
-    for (Rank& r : ranks_) r.links.assign(in_.channels.size(), 0.0);
+    for (Rank& r : ranks_)
+      r.links.assign(in_.channels.size(), 0.0), r.exposed.assign(in_.channels.size(), 0.0);
     const auto all = static_cast<size_t>(shape_.micro_batches * shape_.virtual_stages());
     forward_.assign(all, kNotYet), backward_.assign(all, kNotYet);
   }
@@ -147,7 +154,7 @@ class StepSimulator {
   /// Waits until `until`, for a transfer on `channel`.
   void wait(Rank& rank, double until, int channel) {
     if (until <= rank.clock) return;
-    rank.time.exposed[in_.channels[static_cast<size_t>(std::max(0, channel))]] += until - rank.clock;
+    rank.exposed[static_cast<size_t>(std::max(0, channel))] += until - rank.clock;
     rank.clock = until;
   }
 
@@ -190,19 +197,20 @@ class StepSimulator {
       }
       case PassStep::Kind::transfer: {
         double& link = rank.links[static_cast<size_t>(s.channel)];
-        const double begin = std::max({link, c.ready, rank.clock});
-        link = begin + s.seconds;
-        if (s.handle >= 0) {
-          c.arrivals[s.handle] = {link, s.channel};
-        } else {
-          c.ready = link, c.waits_on = s.channel;
-        }
+        const double end = std::max({link, c.ready, rank.clock}) + s.seconds;
+        link = end;
+        if (s.handle >= 0)
+          c.arrivals.push_back({s.handle, end, s.channel});
+        else
+          c.ready = end, c.waits_on = s.channel;
         break;
       }
       case PassStep::Kind::wait: {
-        const auto found = c.arrivals.find(s.handle);
-        if (found == c.arrivals.end() || found->second.first <= c.ready) break;
-        c.ready = found->second.first, c.waits_on = found->second.second;
+        const auto found = std::find_if(c.arrivals.begin(), c.arrivals.end(),
+                                        [&](const Cursor::Arrival& a) { return a.handle == s.handle; });
+        if (found == c.arrivals.end()) break;
+        if (found->end > c.ready) c.ready = found->end, c.waits_on = found->channel;
+        c.arrivals.erase(found);
         break;
       }
     }
@@ -236,6 +244,8 @@ class StepSimulator {
     wait(rank, rank.clock + end.exchange, end.channel);
     trace({static_cast<int>(i), SpanOf::exchange, updated, rank.clock});
     rank.time.bubble += result.seconds - rank.clock;
+    for (size_t c = 0; c < rank.exposed.size(); ++c)
+      if (rank.exposed[c] > 0) rank.time.exposed[in_.channels[c]] += rank.exposed[c];
     result.ranks.push_back(rank.time);
   }
 
