@@ -19,6 +19,7 @@ namespace ingot {
   op(attention)           \
   op(capacity)            \
   op(cca)                 \
+  op(dequantize)          \
   op(embedding)           \
   op(group_by_rank)       \
   op(grouped_linear)      \
@@ -30,6 +31,7 @@ namespace ingot {
   op(mla_pack)            \
   op(permute)             \
   op(qk_prepare)          \
+  op(quantize)            \
   op(route)               \
   op(sequence_balance)    \
   op(shard_index)         \

@@ -20,7 +20,8 @@ void register_op(const Op& op);
 
 /// Hash of what decides the bits of results on a device: the ops, the order of the CPU's kernels, and, where
 /// products read bf16 (`compute`), those kernels of the device that do not have the CPU's bits and are on.
-/// Without any of these it is the CPU's. Recorded in runs and checkpoints.
+/// Without any of these it is the CPU's. Ops whose bits a format fixes are not in it. Recorded in runs and
+/// checkpoints.
 std::string kernel_set_fingerprint(DType compute, DeviceKind device = compute_device());
 /// The same of these ops alone, in bf16.
 std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind device);

@@ -2,6 +2,7 @@
 // decides what becomes of their outputs.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tape/op.h"
@@ -27,14 +28,28 @@ struct Node {
   bool recompute_inputs_held = false;  ///< so that outputs can be recomputed
 };
 
-/// What happens between forward and backward to an output that backward reads.
-enum class SlotFate { keep, recompute, offload };
+/// What happens between forward and backward to an output that backward reads. All but fp8 leave every bit as
+/// it is.
+enum class SlotFate { keep, recompute, offload, fp8 };
+
+/// How a value waits for backward in fewer bytes: one op gives its packed form, another, from that, the value
+/// in its own type, rounded. Neither takes other inputs.
+struct PackedForm {
+  struct Step {
+    const Op* op;
+    AttrBox attr;
+  } pack, unpack;
+  Shape value;        ///< of the value, as the ops have it
+  TensorMeta packed;  ///< what `pack` gives
+};
 
 /// Decides it per (op, output slot, segment), always in the same way. Implementation: train/memory_policy.h.
 class SlotPolicy {
  public:
   virtual ~SlotPolicy() = default;
   virtual SlotFate fate(const Op& op, int output, const Segment& segment) const = 0;
+  /// The form of values whose fate is fp8; std::nullopt: it has none that is smaller, and is kept.
+  virtual std::optional<PackedForm> fp8_form(const TensorMeta&) const { return std::nullopt; }
 };
 
 enum class Direction { forward, backward_input, backward_weight };

@@ -167,6 +167,9 @@ class Run {
     const Tensor t = tensors_.add(meta);
     if (meta.dtype == DType::i32) {
       if (t.numel() > 0) std::memcpy(t.data, input.ints.data(), static_cast<size_t>(t.bytes()));
+    } else if (meta.dtype == DType::u8) {
+      std::transform(input.ints.begin(), input.ints.begin() + t.numel(), t.as<uint8_t>(),
+                     [](int32_t x) { return static_cast<uint8_t>(x); });
     } else {
       const Random random(case_.seed, RandomPurpose::test, i);
       Array values(static_cast<size_t>(t.numel()));

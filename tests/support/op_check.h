@@ -34,7 +34,7 @@ struct CaseInput {
   TensorMeta meta;
   double scale = 1.0;
   double offset = 0.0;
-  std::vector<int32_t> ints;  ///< i32 inputs
+  std::vector<int32_t> ints;  ///< i32 and u8 inputs
   bool present = true;
   bool row_indexed = false;    ///< dimension 0 counts rows (tokens); the row-invariance test shortens it
   std::vector<double> values;  ///< floating inputs that must not be random; rounded to the input's type
