@@ -114,7 +114,7 @@ RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& c
   const PhaseConfig& s = recipe.phases.at(phase);
   const int64_t micro = micro_rows(s, 0, recipe.data_ranks());
   StepOptions options = step_options(recipe, engine.model(), s, micro);
-  const NamedPolicy policy(recipe.memory.recompute, recipe.memory.offload);
+  const NamedPolicy policy(recipe.memory.recompute, recipe.memory.offload, recipe.memory.fp8);
   options.policy = &policy;
   StepRanks ranks = engine.step_ranks();
   const int chunks = engine.pipeline().layout().chunks(), stages = engine.pipeline().stages();

@@ -19,6 +19,7 @@ const Segment* Backward::next() const {
 bool Backward::advance() {
   if (segment_ < 0) return false;
   parts_.transfers.rethrow_failure();
+  parts_.saved.rethrow_failure();
   const Segment& s = parts_.state.segment(segment_--);
   parts_.saved.prefetch_segment(s);
   if (next() != nullptr) parts_.saved.prefetch_segment(*next());

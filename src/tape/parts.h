@@ -20,7 +20,7 @@ struct Tape::Parts {
                       }};
   Gradients gradients{state, transfers};
   Forward forward{state, kernels, transfers, gradients};
-  SavedValues saved{state, transfers, forward};
+  SavedValues saved{state, kernels, transfers, forward};
   std::pmr::map<int, int32_t> parameters{state.slots.memory()};  ///< values by the index of the parameter
 };
 

@@ -31,6 +31,7 @@ void SavedValues::recompute(Node& producer) {
     Slot& v = slots_[node.outputs[o]];
     if (v.residency == Residency::prefetching) finish_prefetch(v);
     discard_copy(v);
+    if (v.residency == Residency::packed) free_buffer(v);  // it becomes what is computed now
     if (v.residency == Residency::absent) slots_.allocate(v, "recomputed");
     out[o] = slots_.tensor(node.outputs[o]);
   }

@@ -43,6 +43,7 @@ void SavedValues::release_if_unused(int32_t id) {
   if (v.saved_refs > 0) {
     if (!v.in_memory() || state_.in_backward) return;
     if (v.fate == SlotFate::recompute) free_buffer(v);
+    if (v.fate == SlotFate::fp8) pack(v);
     if (v.fate == SlotFate::offload && v.residency == Residency::resident) start_offload(id);
     return;
   }
@@ -57,14 +58,15 @@ void SavedValues::release_if_unused(int32_t id) {
 }
 
 void SavedValues::free_buffer(Slot& v, Residency to) {
-  if (!v.has_buffer()) return;
+  if (!v.holds_memory()) return;
   transfers_.detach(v);
   // The value has been freed already if one of these transfers was the last that needed it.
-  if (v.has_buffer()) slots_.free(v, to);
+  if (v.holds_memory()) slots_.free(v, to);
 }
 
 void SavedValues::materialise(int32_t id) {
   Slot& v = slots_[id];
+  if (v.residency == Residency::packed) return unpack(v);
   if (v.residency == Residency::offloaded) prefetch(id);
   if (v.residency == Residency::prefetching) return finish_prefetch(v);
   if (v.residency != Residency::absent) return;

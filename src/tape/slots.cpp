@@ -11,12 +11,13 @@ constexpr unsigned bit(Residency r) {
 }
 
 /// The states that may follow each state.
-constexpr std::array<unsigned, 5> kNext = {
+constexpr std::array<unsigned, 6> kNext = {
     /* absent      */ bit(Residency::resident),
-    /* resident    */ bit(Residency::absent) | bit(Residency::offloading),
+    /* resident    */ bit(Residency::absent) | bit(Residency::offloading) | bit(Residency::packed),
     /* offloading  */ bit(Residency::resident) | bit(Residency::offloaded) | bit(Residency::absent),
     /* offloaded   */ bit(Residency::prefetching) | bit(Residency::absent),
-    /* prefetching */ bit(Residency::resident) | bit(Residency::absent)};
+    /* prefetching */ bit(Residency::resident) | bit(Residency::absent),
+    /* packed      */ bit(Residency::resident) | bit(Residency::absent)};
 
 }  // namespace
 
@@ -70,6 +71,28 @@ void Slots::free(Slot& slot, Residency to) {
   move(slot, to);
   if (had_buffer) arena_.release(slot.block);
   slot.data = nullptr;
+  free_packed(slot);
+}
+
+Tensor Slots::allocate_packed(Slot& slot, const TensorMeta& meta) {
+  INGOT_CHECK(slot.residency == Residency::resident, "a value that is {}", name_of(slot.residency));
+  slot.packed_block = arena_.allocate(meta.bytes(), "in fp8");
+  return packed(slot, meta);
+}
+
+Tensor Slots::packed(const Slot& slot, const TensorMeta& meta) const {
+  return Tensor(slot.packed_block.data, meta, device_);
+}
+
+void Slots::keep_packed(Slot& slot) {
+  move(slot, Residency::packed);
+  arena_.release(slot.block);
+  slot.data = nullptr;
+}
+
+void Slots::free_packed(Slot& slot) {
+  if (slot.packed_block.id != -1) arena_.release(slot.packed_block);
+  slot.packed_block = {};
 }
 
 void Slots::allocate_gradient(Slot& slot) {

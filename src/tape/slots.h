@@ -10,6 +10,10 @@
 //                        back |               prefetch               v
 //                         prefetching <------------------------- offloaded
 //
+//                     rounded: free the buffer
+//     resident <----------------------------------> packed
+//                rounded value: free the codes
+//
 // A value that nobody needs any more becomes absent from every state. Slots::move() checks each transition.
 #pragma once
 #include <cstdint>
@@ -24,14 +28,15 @@
 namespace ingot {
 
 enum class Residency : uint8_t {
-  absent,      ///< no buffer: freed, or to be recomputed
-  resident,    ///< in memory
-  offloading,  ///< in memory, and being written to the store
-  offloaded,   ///< only in the store
-  prefetching  ///< has a buffer, into which it is being read from the store
+  absent,       ///< no buffer: freed, or to be recomputed
+  resident,     ///< in memory
+  offloading,   ///< in memory, and being written to the store
+  offloaded,    ///< only in the store
+  prefetching,  ///< has a buffer, into which it is being read from the store
+  packed        ///< has no buffer but one of its packed form (PackedForm)
 };
 constexpr auto enum_names(Residency) {
-  return names_in_order<Residency>("absent", "resident", "offloading", "offloaded", "prefetching");
+  return names_in_order<Residency>("absent", "resident", "offloading", "offloaded", "prefetching", "packed");
 }
 bool is_legal_move(Residency from, Residency to);
 
@@ -49,8 +54,9 @@ struct Slot {
   TensorMeta meta;
   void* data = nullptr;                 ///< while in memory
   Block block;                          ///< the buffer; none for a leaf
+  Block packed_block;                   ///< of its packed form; none where it has none
   DeviceKind device = DeviceKind::cpu;  ///< where the data is: the tape's, or the host for a leaf
-  bool is_leaf = false;                 ///< memory of the caller: never freed, recomputed or offloaded
+  bool is_leaf = false;  ///< memory of the caller: never freed, recomputed, offloaded or packed
   bool requires_grad = false;
   Residency residency = Residency::absent;
   SlotFate fate = SlotFate::keep;
@@ -71,6 +77,7 @@ struct Slot {
 
   bool in_memory() const { return residency == Residency::resident || residency == Residency::offloading; }
   bool has_buffer() const { return in_memory() || residency == Residency::prefetching; }
+  bool holds_memory() const { return has_buffer() || residency == Residency::packed; }
   bool is_needed() const { return refs > 0 || saved_refs > 0; }
 };
 
@@ -96,8 +103,15 @@ class Slots {
   void move(Slot& slot, Residency to);
   /// Gives the slot a buffer; `to`: resident or prefetching. `category`: see Arena.
   void allocate(Slot& slot, const char* category, Residency to = Residency::resident);
-  /// Frees the slot's buffer, if it has one; `to`: absent or offloaded.
+  /// Frees the slot's buffer and its packed form, if it has them; `to`: absent or offloaded.
   void free(Slot& slot, Residency to = Residency::absent);
+  /// Gives a resident slot a buffer for its packed form too, which is returned.
+  Tensor allocate_packed(Slot& slot, const TensorMeta& meta);
+  /// Where that is.
+  Tensor packed(const Slot& slot, const TensorMeta& meta) const;
+  /// From both to one of them.
+  void keep_packed(Slot& slot);
+  void free_packed(Slot& slot);
   int64_t offloaded() const { return offloaded_; }
 
   void allocate_gradient(Slot& slot);

@@ -101,6 +101,7 @@ Tape::Execution Tape::prepare(const Op& op, const AttrBox& attr, std::span<const
   Slots& slots = parts_->state.slots;
   INGOT_CHECK(!r.in_backward, "op '{}' applied after backward began", op.name);
   parts_->transfers.rethrow_failure();
+  parts_->saved.rethrow_failure();
   INGOT_CHECK(inputs.size() == op.inputs.size(), "op '{}' takes {} inputs, got {}", op.name, op.inputs.size(),
               inputs.size());
   Execution e{{&op, attr, {}, {}, r.current_segment()}};
@@ -125,6 +126,7 @@ Tape::Execution Tape::prepare(const Op& op, const AttrBox& attr, std::span<const
     v.requires_grad = node.differentiable && op.outputs[o].differentiable;
     if (node.differentiable && r.options.policy != nullptr)
       v.fate = r.options.policy->fate(op, static_cast<int>(o), r.segments.back());
+    if (v.fate == SlotFate::fp8 && !r.options.policy->fp8_form(v.meta)) v.fate = SlotFate::keep;
     slots.allocate(v, "activation");
     if (v.data != nullptr && r.options.device != DeviceKind::cpu)
       device_of(r.options.device).name_memory(v.data, v.meta.bytes(), op.name, op.outputs[o].name);

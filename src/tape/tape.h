@@ -6,7 +6,9 @@
 // Lifetimes. A Value is a counted handle. A buffer lives while handles exist or backward still reads it. A
 // policy may free it when the last handle is gone: a recomputed value is computed a second time when backward
 // needs it (kernels are pure, so the bits are the same); an offloaded value is written to an OffloadStore
-// while the next segment runs forward, and read back while the segment after its own runs backward.
+// while the next segment runs forward, and read back while the segment after its own runs backward; a value
+// in FP8 is rounded, and backward reads the rounded value, as do recomputations that start from it. Forward,
+// and values whose handles live until backward begins, are as they were.
 // Transfers. What an op receives from other ranks may arrive while later ops run. The tape waits when
 // somebody reads it, and keeps what is being sent until then. An op with Op::row_sliced begins with the rows
 // that are this rank's own.

@@ -106,7 +106,8 @@ TrainEngine::TrainEngine(const Recipe& recipe, std::unique_ptr<RunRanks> alone, 
   build_model(backing);
   build_optimizer(backing);
   build_balance();
-  policy_ = std::make_unique<NamedPolicy>(recipe_.memory.recompute, recipe_.memory.offload);
+  policy_ =
+      std::make_unique<NamedPolicy>(recipe_.memory.recompute, recipe_.memory.offload, recipe_.memory.fp8);
   runner_ = std::make_unique<StepRunner>(*model_, *gradients_, step_ranks());
 }
 
@@ -199,7 +200,7 @@ int64_t TrainEngine::owned_elements() const {
 
 void TrainEngine::set_memory_policy(const std::vector<std::string>& recompute,
                                     const std::vector<std::string>& offload, const std::string& folder) {
-  policy_ = std::make_unique<NamedPolicy>(recompute, offload);
+  policy_ = std::make_unique<NamedPolicy>(recompute, offload, recipe_.memory.fp8);
   if (!policy_->offloads() || store_) return;
   store_ = file_offload_store(recipe_.memory.offload_folder.empty() ? folder : recipe_.memory.offload_folder);
   if (compute_device() != DeviceKind::cpu)

@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "ops/quantize/quantize.h"
 #include "ops/registry.h"
 
 namespace ingot {
@@ -38,8 +39,11 @@ void require_known(const std::string& name, const std::vector<std::string>& know
 
 }  // namespace
 
-NamedPolicy::NamedPolicy(const std::vector<std::string>& recompute, const std::vector<std::string>& offload)
-    : recompute_(parse(recompute, "recompute")), offload_(parse(offload, "offload")) {}
+NamedPolicy::NamedPolicy(const std::vector<std::string>& recompute, const std::vector<std::string>& offload,
+                         const std::vector<std::string>& fp8)
+    : recompute_(parse(recompute, "recompute")),
+      offload_(parse(offload, "offload")),
+      fp8_(parse(fp8, "fp8")) {}
 
 std::vector<NamedPolicy::Name> NamedPolicy::parse(const std::vector<std::string>& names, const char* field) {
   const std::vector<std::string> ops = op_names();
@@ -73,7 +77,12 @@ bool NamedPolicy::matches(const std::vector<Name>& names, const Op& op, int outp
 
 SlotFate NamedPolicy::fate(const Op& op, int output, const Segment& segment) const {
   if (matches(recompute_, op, output, segment)) return SlotFate::recompute;
+  if (matches(fp8_, op, output, segment)) return SlotFate::fp8;
   return matches(offload_, op, output, segment) ? SlotFate::offload : SlotFate::keep;
+}
+
+std::optional<PackedForm> NamedPolicy::fp8_form(const TensorMeta& value) const {
+  return ingot::fp8_form(value);
 }
 
 const std::vector<PolicyLevel>& policy_levels() {

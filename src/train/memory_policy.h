@@ -1,4 +1,5 @@
-// Which saved activations a run keeps, recomputes or moves to disk: by name, or chosen for a limit of memory.
+// Which saved activations a run keeps, recomputes, moves to disk or rounds to FP8: by name, or chosen for a
+// limit of memory, for which nothing is rounded.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,13 +14,16 @@ namespace ingot {
 /// alone. Modules are the segments of the tape: embed, attention, mlp, route, shared, dispatch, experts,
 /// combine, head, and stream, which is what blocks pass on beside the streams of add_norm (mixed streams, the
 /// state of ZAYA1's routers). Recomputing those, or add_norm, needs the block before: then all blocks are in
-/// memory at once. A value that both lists name is recomputed. Immutable.
+/// memory at once. A value that several lists name is recomputed, else it waits in FP8 (ops/quantize; what
+/// has no smaller form there is kept), else on disk. Immutable.
 class NamedPolicy final : public SlotPolicy {
  public:
   explicit NamedPolicy(const std::vector<std::string>& recompute,
-                       const std::vector<std::string>& offload = {});
+                       const std::vector<std::string>& offload = {},
+                       const std::vector<std::string>& fp8 = {});
   SlotFate fate(const Op& op, int output, const Segment& segment) const override;
-  bool empty() const { return recompute_.empty() && offload_.empty(); }
+  std::optional<PackedForm> fp8_form(const TensorMeta& value) const override;
+  bool empty() const { return recompute_.empty() && offload_.empty() && fp8_.empty(); }
   bool offloads() const { return !offload_.empty(); }
 
  private:
@@ -28,7 +32,7 @@ class NamedPolicy final : public SlotPolicy {
   };
   static std::vector<Name> parse(const std::vector<std::string>& names, const char* field);
   static bool matches(const std::vector<Name>& names, const Op& op, int output, const Segment& segment);
-  std::vector<Name> recompute_, offload_;
+  std::vector<Name> recompute_, offload_, fp8_;
 };
 
 /// One of the levels that a limit of memory goes through: names to add, and what they cost in words.

@@ -11,7 +11,7 @@ namespace ingot {
 struct MemoryConfig {
   HeadMode head = HeadMode::automatic;
   std::string limit;
-  std::vector<std::string> recompute, offload;
+  std::vector<std::string> recompute, fp8, offload;
   std::string offload_folder;
   template <class Visitor>
   void visit(Visitor& v) {
@@ -21,6 +21,9 @@ struct MemoryConfig {
       "the machine's");
     v("recompute", recompute,
       "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/");
+    v.fixed(
+        "fp8", fp8,
+        "results that wait in FP8 until backward, which reads them rounded, named alike, e.g. activation");
     v("offload", offload, "results that wait on disk until backward, named alike, e.g. add_norm.stream");
     v("offload_folder", offload_folder, "where they wait; empty: the run's folder");
   }

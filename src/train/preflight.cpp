@@ -88,7 +88,7 @@ int64_t planned_vocabulary(const Recipe& recipe) {
 
 /// The phases and the memory of a run under a policy.
 void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) {
-  const NamedPolicy policy(f.recompute, f.offload);
+  const NamedPolicy policy(f.recompute, f.offload, f.fp8);
   int64_t peak = 0, gathered = 0;
   f.phases.clear();
   f.source_bytes = f.task_bytes = 0;
@@ -286,6 +286,7 @@ Preflight plan_engine(const TrainEngine& engine, double gflops, double read_gbs)
       f.saved_weight_bytes + static_cast<int64_t>(share * static_cast<double>(f.optimizer_bytes));
   f.recompute = recipe.memory.recompute;
   f.offload = recipe.memory.offload;
+  f.fp8 = recipe.memory.fp8;
   for (const PhaseConfig& s : recipe.phases) f.tokens += planned_tokens(recipe, s);
   plan_phases(recipe, engine, f);
   const int64_t chosen = parse_memory(recipe.memory.limit, "memory.limit");

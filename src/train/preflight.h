@@ -58,7 +58,7 @@ struct Preflight {
   double roofline_seconds = 0;    ///< of the whole run's steps
   double validation_seconds = 0;  ///< shortest time of the validation at the end, of all tokens held out
   /// Names of the policy (memory_policy.h): the recipe's, and those chosen for its memory.limit.
-  std::vector<std::string> recompute, offload;
+  std::vector<std::string> recompute, offload, fp8;
   std::string policy_cost;  ///< what the chosen ones cost, in words; empty: none were chosen
   std::vector<std::string> warnings;
   std::vector<std::string>

@@ -63,6 +63,7 @@ std::string to_json(const Preflight& plan) {
               {"checkpoint_bytes", plan.snapshot_bytes},
               {"recompute", plan.recompute},
               {"offload", plan.offload},
+              {"fp8", plan.fp8},
               {"fits", plan.shortfall.empty()},
               {"shortfall", plan.shortfall},
               {"remedy", plan.remedy},

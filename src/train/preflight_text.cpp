@@ -209,6 +209,7 @@ std::string describe_plan(const Recipe& recipe, const Model& model, const Prepar
   if (f.gpu) line("on the GPU", describe(*f.gpu));
   if (const std::string parts = describe_activations(f); !parts.empty()) line("", parts);
   if (!f.recompute.empty()) line("policy", fmt::format("recomputed: {}", list_of(f.recompute)));
+  if (!f.fp8.empty()) line("policy", fmt::format("in FP8 until backward: {}", list_of(f.fp8)));
   if (!f.offload.empty()) line("policy", fmt::format("on disk until backward: {}", list_of(f.offload)));
   if (!f.policy_cost.empty())
     line("", fmt::format("chosen for memory.limit = {}: {}", recipe.memory.limit, f.policy_cost));

@@ -98,6 +98,7 @@ TEST_F(Program, MistypedSettings) {
   refuses(run({"--run.precision=fp16"}), {"run.precision", "fp16", "bf16"});
   refuses(run({"--model.preset=zaya-tny"}), {"zaya-tny", "zaya-tiny"});
   refuses(run({"--memory.recompute=[\"activatoin\"]"}), {"activatoin", "activation"});
+  refuses(run({"--memory.fp8=[\"mlp/activatoin\"]"}), {"memory.fp8", "activatoin", "activation"});
   refuses(run({"--model.width=abc"}), {"model.width", "abc"});
   refuses({"run", at("recipe.toml"), "--kernels=fastest"}, {"fastest", "strict"});
   refuses({"run", at("absent.toml")}, {"absent.toml"});

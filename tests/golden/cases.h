@@ -229,6 +229,9 @@ inline const Case kCases[] = {
     source("more_held_out",
            "path = \"{0}/text.txt\"\ndocuments = \"blank_line\"\nvalidation_fraction = 0.3\n"),
     source("completions", "path = \"{0}/rows.jsonl\"\nfield = \"answer\"\nprompt_field = \"ask\"\n"),
+    {.name = "fp8",
+     .sections = "[memory]\nfp8 = [\"activation\", \"add_norm.h\"]\n",
+     .run = "precision = \"bf16\"\n"},
     {.name = "bpe", .tokenizer = "vocab = 300\npattern = \"llama3\"\n"},
     {.name = "tokenizer_path", .tokenizer = "path = \"{0}/../exchange/llama_text\"\n"},
 };

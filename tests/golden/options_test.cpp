@@ -53,7 +53,11 @@ const std::map<std::string, const char*> kElsewhere = {
     {"evaluation", "leaves the weights alone"},
     {"samples", "leaves the weights alone"},
     {"health", "leaves the weights alone, or stops the run"},
-    {"memory", "every policy has the same bits: runs.Limited, quick.TapeTest"},
+    {"memory.head", "every way has the same bits: quick.TapeTest"},
+    {"memory.limit", "every policy that it chooses has the same bits: runs.Limited"},
+    {"memory.recompute", "the same bits: runs.Limited, quick.RecomputeTest"},
+    {"memory.offload", "the same bits: runs.Limited, quick.RecomputeTest"},
+    {"memory.offload_folder", "a place"},
     {"parallel", "every layout follows one rank: ranks.TrainerRanks"},
 };
 

@@ -1,5 +1,5 @@
-// Random graphs of small ops: whatever a tape keeps, recomputes, offloads, defers or lets arrive late, the
-// gradients have the same bits, nobody reads freed memory, and a dry run needs the same memory.
+// Random graphs of small ops: whatever a tape keeps, recomputes, offloads, packs, defers or lets arrive late,
+// the gradients have the same bits, nobody reads freed memory, and a dry run needs the same memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -191,7 +191,17 @@ const Op& gather_op() {
   return op;
 }
 
-enum class Fates { keep, recompute, offload, mixed };
+/// y = x: a packed form that rounds nothing.
+const Op& copy_op() {
+  static const Op op = [] {
+    Kernel k{};
+    k.forward = [](const OpCall& c) { std::copy_n(data_of(c.in[0]), c.in[0].numel(), data_of(c.out[0])); };
+    return base_op("copy", {{"x", InputKind::data}}, {{"y", false}}, k);
+  }();
+  return op;
+}
+
+enum class Fates { keep, recompute, offload, fp8, mixed };
 
 /// Decides by chance, always in the same way.
 class RandomPolicy final : public SlotPolicy {
@@ -201,8 +211,11 @@ class RandomPolicy final : public SlotPolicy {
     std::seed_seq seed{seed_, static_cast<uint32_t>(op.name[0]), static_cast<uint32_t>(op.name[1]),
                        static_cast<uint32_t>(output), static_cast<uint32_t>(segment.first_node)};
     const uint32_t chance = std::mt19937(seed)();
-    if (fates_ == Fates::mixed) return static_cast<SlotFate>(chance % 3);
+    if (fates_ == Fates::mixed) return static_cast<SlotFate>(chance % 4);
     return chance % 3 == 0 ? SlotFate::keep : static_cast<SlotFate>(fates_);
+  }
+  std::optional<PackedForm> fp8_form(const TensorMeta& value) const override {
+    return PackedForm{{&copy_op(), {}}, {&copy_op(), {}}, value.shape, value};
   }
 
  private:
@@ -326,7 +339,7 @@ TEST(TapeGraphs, EveryPolicyHasTheSameGradientsAndNobodyReadsFreedMemory) {
     const Outcome keep = Graph(seed).run(plain, {});
     for (const std::vector<double>& g : keep.gradients)
       for (const double v : g) ASSERT_TRUE(std::isfinite(v)) << seed;
-    for (const Fates fates : {Fates::keep, Fates::recompute, Fates::offload, Fates::mixed})
+    for (const Fates fates : {Fates::keep, Fates::recompute, Fates::offload, Fates::fp8, Fates::mixed})
       for (const bool defer : {false, true}) {
         SCOPED_TRACE(fmt::format("seed {}, fates {}, defer {}", seed, static_cast<int>(fates), defer));
         const RandomPolicy policy(seed, fates);

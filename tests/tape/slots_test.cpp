@@ -11,14 +11,18 @@
 
 namespace ingot::test::slots_test {
 
-constexpr Residency kAll[] = {Residency::absent, Residency::resident, Residency::offloading,
-                              Residency::offloaded, Residency::prefetching};
+constexpr Residency kAll[] = {Residency::absent,    Residency::resident,    Residency::offloading,
+                              Residency::offloaded, Residency::prefetching, Residency::packed};
 
 /// Moves a new slot to a state by legal transitions.
 void bring_to(Slots& slots, Slot& slot, Residency state) {
   if (state == Residency::absent) return;
   slots.allocate(slot, "test");
   if (state == Residency::resident) return;
+  if (state == Residency::packed) {
+    slots.allocate_packed(slot, {{64}, DType::u8});
+    return slots.keep_packed(slot);
+  }
   slots.move(slot, Residency::offloading);
   if (state == Residency::offloading) return;
   slots.free(slot, Residency::offloaded);
@@ -31,7 +35,9 @@ TEST(Slots, OnlyTheTransitionsOfTheDrawingAreLegal) {
       {Residency::resident, Residency::offloading},   {Residency::offloading, Residency::resident},
       {Residency::offloading, Residency::offloaded},  {Residency::offloading, Residency::absent},
       {Residency::offloaded, Residency::prefetching}, {Residency::offloaded, Residency::absent},
-      {Residency::prefetching, Residency::resident},  {Residency::prefetching, Residency::absent}};
+      {Residency::prefetching, Residency::resident},  {Residency::prefetching, Residency::absent},
+      {Residency::resident, Residency::packed},       {Residency::packed, Residency::resident},
+      {Residency::packed, Residency::absent}};
   for (const Residency from : kAll)
     for (const Residency to : kAll) {
       SCOPED_TRACE(std::string(name_of(from)) + " to " + name_of(to));
@@ -73,7 +79,7 @@ TEST(Slots, BuffersFollowTheStateAndAreGivenBack) {
       const int64_t before = arena.live_bytes();
       const int32_t id = slots.add({{4}, DType::f32});
       bring_to(slots, slots[id], state);
-      EXPECT_EQ(arena.live_bytes() - before, slots[id].has_buffer() ? 64 : 0) << name_of(state);
+      EXPECT_EQ(arena.live_bytes() - before, slots[id].holds_memory() ? 64 : 0) << name_of(state);
       if (slots[id].in_memory())
         EXPECT_NE(slots.tensor(id).data, nullptr) << name_of(state);
       else
@@ -84,6 +90,15 @@ TEST(Slots, BuffersFollowTheStateAndAreGivenBack) {
     bring_to(slots, slots[freed], Residency::prefetching);
     slots.free(slots[freed]);
     EXPECT_EQ(slots[freed].residency, Residency::absent);
+    const int64_t before = arena.live_bytes();
+    Slot& packed = slots[slots.add({{32}, DType::f32})];
+    bring_to(slots, packed, Residency::packed);
+    EXPECT_EQ(arena.live_bytes() - before, 64) << "the packed form alone";
+    slots.allocate(packed, "test");
+    EXPECT_EQ(arena.live_bytes() - before, 128 + 64);
+    slots.free_packed(packed);
+    EXPECT_EQ(arena.live_bytes() - before, 128);
+    bring_to(slots, slots[slots.add({{32}, DType::f32})], Residency::packed);
   }
   EXPECT_EQ(arena.live_bytes(), 0) << "with the tape";
 }

@@ -218,10 +218,11 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
     const data::Batch batch = packed_batch(2, 64, {5, 27, 1, 31, 64}, model->config().vocab);
     const TempDir folder;
     const auto store = file_offload_store(folder.path());
-    const NamedPolicy policy({"activation"}), offload({"mlp/"}, {"add_norm.stream", "attention/linear"});
+    const NamedPolicy policy({"activation"}), offload({"mlp/"}, {"add_norm.stream", "attention/linear"}),
+        fp8({"add_norm.h"}, {}, {"activation", "attention/"});
     for (const SlotPolicy* p :
          {static_cast<const SlotPolicy*>(nullptr), static_cast<const SlotPolicy*>(&policy),
-          static_cast<const SlotPolicy*>(&offload)}) {
+          static_cast<const SlotPolicy*>(&offload), static_cast<const SlotPolicy*>(&fp8)}) {
       StepOptions options{.micro_batch = 1, .policy = p, .offload_store = store.get()};
       const StepPlan plan = plan_step(*model, options, 1, 64);
       GradientBuffer gradients(model->decoder().table(), {}, DType::f32);
@@ -229,10 +230,10 @@ TEST_F(TapeTest, PlannedMemoryHasTheSameBitsAndNoMisses) {
       for (int step = 0; step < 2; ++step) runner.run(batch, options);
       EXPECT_EQ(runner.plan_misses(), 0);
       EXPECT_EQ(runner.slab_bytes(), plan.memory.slab_bytes);
-      // A value that is read back has two allocations, far from each other, which leaves more gaps: at most
-      // 23.5 %, in zaya-dense.
-      EXPECT_LE(plan.memory.slab_bytes, plan.peak_bytes + plan.peak_bytes / (p == &offload ? 4 : 9))
-          << "fragmentation";
+      // A value that is read back, or rounded, has several allocations, far from each other, which leaves
+      // more gaps: at most 23.5 %, in zaya-dense, and in FP8 13.8 %, in mla-direct.
+      const int64_t share = p == &offload || p == &fp8 ? 4 : 9;
+      EXPECT_LE(plan.memory.slab_bytes, plan.peak_bytes + plan.peak_bytes / share) << "fragmentation";
     }
     HeapArena arena;
     PlannedArena slab(plan_step(*model, {.micro_batch = 1}, 1, 64).memory);

@@ -57,6 +57,21 @@ TEST_P(SimModels, HaveThemWhateverIsRecomputedOrOffloaded) {
     }
 }
 
+TEST_P(SimModels, HaveThoseOfTheCpuInFp8) {
+  const auto model = small_model(GetParam(), Precision::bf16());
+  const NamedPolicy policy({"add_norm.h"}, {}, {"activation", "attention/", "experts/"});
+  const Pass cpu = pass(*model, {.policy = &policy}, HeadMode::gradient);
+  for (const SimOrder& order : kSimOrders) {
+    const InSimOrder in_order(order);
+    HeapArena arena(sim_device());
+    TapeOptions options{.device = DeviceKind::sim};
+    options.policy = &policy;
+    EXPECT_EQ(pass(*model, options, HeadMode::gradient, &arena).gradients, cpu.gradients)
+        << sim_order_text(order);
+    EXPECT_EQ(arena.live_bytes(), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, SimModels, ::testing::ValuesIn(small_model_names()), [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');

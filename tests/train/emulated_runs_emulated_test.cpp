@@ -113,6 +113,16 @@ class EmulatedRuns : public ::testing::Test {
   const Quiet quiet_;
 };
 
+TEST_F(EmulatedRuns, WithActivationsInFp8EndWithTheCheckpointOfTheCpu) {
+  const std::vector<std::string> fp8 = {"--memory.fp8=[\"activation\", \"add_norm.h\"]"};
+  run(DeviceKind::cpu, "cpu", 0, fp8);
+  const Emulated emulated(1, true);
+  const Launches launches;
+  run(DeviceKind::sim, "emulated", 0, fp8);
+  EXPECT_EQ(difference(folder_ / "cpu", folder_ / "emulated"), "");
+  for (const char* kernel : {"quantize", "dequantize"}) EXPECT_GT(launches.of(kernel), 0) << kernel;
+}
+
 TEST_F(EmulatedRuns, EndWithTheCheckpointOfTheCpu) {
   const std::vector<std::string> clip = {"--optimizer.qk_clip=0.02"};
   run(DeviceKind::cpu, "cpu", 0, clip);

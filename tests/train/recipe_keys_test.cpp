@@ -66,7 +66,7 @@ constexpr const char* kKeys =
     "evaluation: every tasks tasks_every tasks_limit tasks_folder max_tokens\n"
     "samples: every prompts tokens temperature top_p\n"
     "health: spike_sigma spike_patience dead_patience digest_every agree_every replay_every check_at_rest\n"
-    "memory: head limit recompute offload offload_folder\n"
+    "memory: head limit recompute fp8! offload offload_folder\n"
     "parallel: data tensor sequence context context_form context_inner pipeline chunks schedule "
     "layout expert expert_tensor dispatch node_ranks dispatch_capacity dispatch_drop dispatch_bf16 shard "
     "shard_ranks whole_matrices bucket batch_fit self_test slowest_rank report_after abort_after\n";
