@@ -145,6 +145,9 @@ std::vector<Remedy> possible_remedies(const Recipe& recipe, const std::string& p
     add("data ranks", {parallel("whole_matrices=true")}, "Muon exchanges no matrices, shares are less even");
 
   if (!m.recompute.empty()) add("other kernels", {"--memory.recompute=[]"}, "nothing runs forward twice");
+  if (m.fp8.empty() && m.recompute.empty())
+    add("memory", {"--memory.fp8=" + list_of({"activation", "add_norm.h"})},
+        "inputs of products are rounded");
   std::vector<std::string> recompute, offload = m.offload;
   for (const PolicyLevel& level : policy_levels()) {
     recompute.insert(recompute.end(), level.recompute.begin(), level.recompute.end());

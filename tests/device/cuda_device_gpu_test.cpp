@@ -184,7 +184,8 @@ Counts counts() {
 }
 
 class CudaSteps : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, CudaSteps, ::testing::Values("llama clip", "mla clip", "moe loads", "zaya"),
+INSTANTIATE_TEST_SUITE_P(All, CudaSteps,
+                         ::testing::Values("llama clip", "mla clip", "moe loads", "zaya", "zaya rounded"),
                          test_name_of);
 
 /// Weights, gradients and state stay on the GPU, where they are updated. From the third step on passes and

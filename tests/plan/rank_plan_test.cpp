@@ -5,11 +5,14 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "comm/threads.h"
+#include "plan/op_program.h"
 #include "plan/run_plan.h"
 #include "support/layout_parity.h"
+#include "support/small_cluster.h"
 #include "support/support.h"
 
 namespace ingot::test::rank_plan_test {
@@ -154,6 +157,7 @@ const std::vector<std::vector<std::string>> kLayouts = {
     {"--parallel.pipeline=2", "--parallel.chunks=2", "--parallel.schedule=interleaved", "--parallel.expert=2",
      "--parallel.dispatch_capacity=1.5"},
     {"--parallel.context=2", "--parallel.context_form=gather", "--memory.recompute=[\"activation\"]"},
+    {"--parallel.tensor=2", "--parallel.pipeline=2", "--memory.fp8=[\"activation\", \"add_norm.h\"]"},
 };
 
 /// Of every rank of the layout: started, it holds what was planned.
@@ -223,6 +227,23 @@ TEST(RankPlan, EveryLayoutOfTheParityTestsHoldsWhatIsPlanned) {
       expect_started_as_planned(small(keys), Grid(c.grid).ranks(), fmt::format("{}", fmt::join(keys, " ")));
   }
   EXPECT_GE(seen.size(), 100u);
+}
+
+TEST(RankPlan, RoundingIsWorkOfThePassThatRounds) {
+  const auto recorded = [](const std::vector<std::string>& fields) {
+    const PaperRank rank(small(fields), {4, 1}, 0);
+    return record_program(rank, 0, small_cluster("80GB")).chunks.at(0);
+  };
+  const auto count = [](const PassProgram& pass, const std::string& op) {
+    return std::count_if(pass.begin(), pass.end(),
+                         [&](const PassStep& s) { return s.op == op && s.bytes > 0 && s.flops == 0; });
+  };
+  const StagePrograms in_fp8 = recorded({"--memory.fp8=[\"activation\", \"add_norm.h\"]"});
+  const auto rounded = count(in_fp8[0], "quantize");
+  EXPECT_GT(rounded, 0);
+  EXPECT_EQ(count(in_fp8[1], "dequantize"), rounded);
+  EXPECT_EQ(count(in_fp8[1], "quantize") + count(in_fp8[0], "dequantize"), 0);
+  EXPECT_EQ(count(recorded({})[0], "quantize"), 0);
 }
 
 TEST(RankPlan, RanksOfAClassPlanAlike) {

@@ -18,7 +18,7 @@ inline constexpr int64_t kLength = 32;
 
 /// A recipe of the small model, with Muon for its matrices, clipping, and two micro-batches in a step.
 /// "MODEL clip": heads are clipped too. "MODEL loads": its balance loss goes by the loads of the step before;
-/// "MODEL own": by those of its micro-batch.
+/// "MODEL own": by those of its micro-batch. "MODEL rounded": inputs of its products wait in FP8.
 inline Recipe recipe_of(const std::string& name) {
   const std::string model = name.substr(0, name.find(' '));
   Recipe r;
@@ -26,6 +26,7 @@ inline Recipe recipe_of(const std::string& name) {
   if (name.ends_with(" clip")) r.optimizer.qk_clip.threshold = 0.02;
   if (name.ends_with(" loads")) r.model.moe.aux_scope = AuxScope::last_step;
   if (name.ends_with(" own")) r.model.moe.aux_scope = AuxScope::micro_batch;
+  if (name.ends_with(" rounded")) r.memory.fp8 = {"activation", "add_norm.h", "permute.rows"};
   r.run.folder = "unused";
   r.optimizer.clip = 0.5;
   PhaseConfig& phase = r.phases.front();

@@ -25,7 +25,7 @@ Counts counts() {
 class DeviceSteps : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, DeviceSteps,
                          ::testing::Values("llama clip", "mla clip", "moe loads", "mtp-moe", "mtp-moe own",
-                                           "zaya"),
+                                           "zaya", "zaya rounded"),
                          test_name_of);
 
 TEST_P(DeviceSteps, HaveTheBitsOfTheCpu) {

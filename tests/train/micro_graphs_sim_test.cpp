@@ -16,7 +16,7 @@ namespace ingot::test::micro_graphs_sim_test {
 class MicroGraphsOfModels : public AnyKernel, public ::testing::WithParamInterface<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, MicroGraphsOfModels,
                          ::testing::Values("llama clip", "mla clip", "moe", "moe loads", "moe-sigmoid own",
-                                           "mtp-moe", "zaya"),
+                                           "mtp-moe", "zaya", "zaya rounded"),
                          test_name_of);
 
 TEST_P(MicroGraphsOfModels, HaveTheBitsOfTheCpu) {

@@ -1,6 +1,6 @@
-// Masters, gradients and moments in bf16, and optimizers that a program registers: runs that are stopped and
-// resumed end with the same bits, other layouts train the same model, the plan counts the bytes, and what
-// cannot be is refused by name.
+// Masters, gradients and moments in bf16, activations in FP8, and optimizers that a program registers: runs
+// that are stopped and resumed end with the same bits, other layouts train the same model, the plan counts
+// the bytes, and what cannot be is refused by name.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -191,6 +191,29 @@ TEST_F(Storage, WhatCannotBeIsRefusedByName) {
   has(refusal(2, {"--optimizer.matrices=whole", "--parallel.shard=full"}), "takes whole matrices");
   EXPECT_THROW(register_optimizer("lion", RuleTakes::elements, nullptr), Error);
   EXPECT_THROW(register_optimizer("", RuleTakes::elements, nullptr), Error);
+}
+
+/// In backward alone, ranks that sum in another order round a few values to the neighbouring code, and tensor
+/// ranks have tiles of their own columns.
+TEST_F(Storage, ActivationsInFp8OnOtherLayouts) {
+  const Options fp8 = {"--memory.fp8=[\"activation\", \"add_norm.h\"]"},
+                pipeline = {"--parallel.pipeline=2", "--parallel.schedule=zero_bubble"};
+  run("one", 1, fp8);
+  const std::tuple<const char*, int, Options> layouts[] = {
+      {"dp2", 2, {}},
+      {"ep2", 2, {"--parallel.expert=2"}},
+      {"full2", 2, {"--parallel.shard=full"}},
+      {"tp2", 2, {"--parallel.tensor=2", "--parallel.sequence=true"}},
+      {"cp2", 2, {"--parallel.context=2"}},
+      {"pp2", 2, pipeline},
+      {"pp2_ep2", 4, {"--parallel.pipeline=2", "--parallel.schedule=merged", "--parallel.expert=2"}}};
+  for (const auto& [name, ranks, options] : layouts) {
+    run(name, ranks, options + fp8);
+    EXPECT_LT(distance("one", name), name == std::string("tp2") ? 3e-5 : 3e-6) << name;
+  }
+  run("again", 2, pipeline + fp8, 9);
+  run("again", 2, pipeline + fp8);
+  EXPECT_EQ(difference(folder_ / "pp2", folder_ / "again"), "");
 }
 
 }  // namespace ingot::test::storage_ranks_test
