@@ -37,13 +37,25 @@ void require_known(const std::string& name, const std::vector<std::string>& know
                               : fmt::format("did you mean '{}'?", nearest));
 }
 
+/// A statistic in FP8 would be useless to the backward that it is for.
+void require_gradient(const std::string& op, const std::string& output) {
+  for (const Op* known : all_ops())
+    for (const OutputSlot& o : known->outputs)
+      if (op == known->name && output == o.name && !o.differentiable)
+        throw Error(fmt::format("memory.fp8 names '{}.{}', which has no gradient: backward needs it as it is",
+                                op, output),
+                    "FP8 is for what products read, e.g. activation, add_norm.h");
+}
+
 }  // namespace
 
 NamedPolicy::NamedPolicy(const std::vector<std::string>& recompute, const std::vector<std::string>& offload,
                          const std::vector<std::string>& fp8)
     : recompute_(parse(recompute, "recompute")),
       offload_(parse(offload, "offload")),
-      fp8_(parse(fp8, "fp8")) {}
+      fp8_(parse(fp8, "fp8")) {
+  for (const Name& n : fp8_) require_gradient(n.op, n.output);
+}
 
 std::vector<NamedPolicy::Name> NamedPolicy::parse(const std::vector<std::string>& names, const char* field) {
   const std::vector<std::string> ops = op_names();
@@ -77,7 +89,8 @@ bool NamedPolicy::matches(const std::vector<Name>& names, const Op& op, int outp
 
 SlotFate NamedPolicy::fate(const Op& op, int output, const Segment& segment) const {
   if (matches(recompute_, op, output, segment)) return SlotFate::recompute;
-  if (matches(fp8_, op, output, segment)) return SlotFate::fp8;
+  if (op.outputs[static_cast<size_t>(output)].differentiable && matches(fp8_, op, output, segment))
+    return SlotFate::fp8;
   return matches(offload_, op, output, segment) ? SlotFate::offload : SlotFate::keep;
 }
 

@@ -14,8 +14,9 @@ namespace ingot {
 /// alone. Modules are the segments of the tape: embed, attention, mlp, route, shared, dispatch, experts,
 /// combine, head, and stream, which is what blocks pass on beside the streams of add_norm (mixed streams, the
 /// state of ZAYA1's routers). Recomputing those, or add_norm, needs the block before: then all blocks are in
-/// memory at once. A value that several lists name is recomputed, else it waits in FP8 (ops/quantize; what
-/// has no smaller form there is kept), else on disk. Immutable.
+/// memory at once. A value that several lists name is recomputed, else it waits in FP8, else on disk. FP8
+/// (ops/quantize) takes results that have gradients: statistics that an op leaves for its own backward are
+/// kept, and so is what has no smaller form. Immutable.
 class NamedPolicy final : public SlotPolicy {
  public:
   explicit NamedPolicy(const std::vector<std::string>& recompute,

@@ -56,6 +56,9 @@ TEST(MemoryPolicy, NamesSelectOpsOutputsAndModules) {
   EXPECT_EQ(fp8.fate(linear, 0, attention), SlotFate::fp8) << "fp8 wins over the module's offload";
   EXPECT_EQ(fp8.fate(norm, 1, mlp), SlotFate::fp8);
   EXPECT_EQ(fp8.fate(norm, 0, mlp), SlotFate::offload);
+  const NamedPolicy modules({}, {}, {"attention/"});
+  EXPECT_EQ(modules.fate(op_named("attention"), 0, attention), SlotFate::fp8);
+  EXPECT_EQ(modules.fate(op_named("attention"), 1, attention), SlotFate::keep) << "lse";
   EXPECT_FALSE(NamedPolicy({}, {}, {"activation"}).empty());
   EXPECT_TRUE(NamedPolicy({}).empty());
 }
@@ -69,6 +72,10 @@ TEST(MemoryPolicy, UnknownNamesGetTheNearest) {
   EXPECT_NE(error_of([] {
               NamedPolicy({}, {}, {"activatoin"});
             }).find("memory.fp8 names 'activatoin', which is no op"),
+            std::string::npos);
+  EXPECT_NE(error_of([] {
+              NamedPolicy({}, {}, {"attention/attention.lse"});
+            }).find("memory.fp8 names 'attention.lse', which has no gradient"),
             std::string::npos);
   EXPECT_NE(error_of([] { NamedPolicy({"mlp/linear.z"}); }).find("'linear.y'"), std::string::npos);
   EXPECT_NE(error_of([] { NamedPolicy({""}); }).find("which is no op"), std::string::npos);
@@ -288,6 +295,8 @@ TEST_F(Limited, ARunInFp8LearnsAlikeAndRunsOnWithItsOwnBits) {
   EXPECT_EQ(mean_loss(folder_ / "free", 0, 1), mean_loss(folder_ / "fp8", 0, 1)) << "forward is as it was";
   const double free = mean_loss(folder_ / "free", 18, 6), in_fp8 = mean_loss(folder_ / "fp8", 18, 6);
   EXPECT_NEAR(in_fp8, free, 1e-3);
+  for (const MetricRow& row : read_metrics(real_file_system(), folder_ / "fp8/metrics.jsonl"))
+    EXPECT_EQ(*row.scalar("memory_plan_misses"), 0) << "the slab is the planned one";
   train("stopped", {kFp8}, 9);
   train("stopped", {kFp8});
   EXPECT_EQ(difference(folder_ / "fp8", folder_ / "stopped"), "");

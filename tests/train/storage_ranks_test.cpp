@@ -209,6 +209,9 @@ TEST_F(Storage, ActivationsInFp8OnOtherLayouts) {
       {"pp2_ep2", 4, {"--parallel.pipeline=2", "--parallel.schedule=merged", "--parallel.expert=2"}}};
   for (const auto& [name, ranks, options] : layouts) {
     run(name, ranks, options + fp8);
+    for (const MetricRow& row :
+         read_metrics(real_file_system(), folder_ / fmt::format("{}/{}", name, run_files::kMetrics)))
+      EXPECT_EQ(*row.scalar("memory_plan_misses"), 0) << name << ": the slab is the planned one";
     EXPECT_LT(distance("one", name), name == std::string("tp2") ? 3e-5 : 3e-6) << name;
   }
   run("again", 2, pipeline + fp8, 9);

@@ -91,7 +91,7 @@ const Op& dequantize_op() {
 
 std::optional<PackedForm> fp8_form(const TensorMeta& value) {
   const Shape& shape = value.shape;
-  if (!is_floating(value.dtype) || value.format != nullptr || shape.rank() == 0 || shape.numel() == 0)
+  if (!is_floating(value.dtype) || value.format != nullptr || shape.rank() < 2 || shape.numel() == 0)
     return std::nullopt;
   const int64_t width = shape[-1];
   if (quantized_width(width) >= width * size_of(value.dtype)) return std::nullopt;

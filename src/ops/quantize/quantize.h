@@ -8,12 +8,13 @@
 //              sign as x has it. E4M3 is that of OCP: no infinities, 0x7F is NaN
 //   NaN        a tile with NaN or an infinity has the scale NaN (0xFF) and all codes 0x7F: all of it is read
 //              back as NaN
-//   dequantize x = code 2^e, rounded to attr.out. Exact in f32 but for two ends: what was rounded up to 2^128
-//              is infinite (as f32's largest numbers are in bf16), and bf16 has fewer bits below 2^-126
+//   dequantize x = code 2^e in attr.out, which is exact but for two ends: what was rounded up to 2^128 is
+//              infinite in f32 and bf16 (as f32's largest numbers are in bf16), and bf16 has fewer bits
+//              below 2^-126
 //
 // |x - x^| is at most 2^-4 |x| where |x| >= 2^(e-6), else at most 2^(e-10); x^ = x where E4M3 has x / 2^e.
-// Formats and the scale's: OCP 8-bit Floating Point 1.0 (E4M3), OCP Microscaling Formats 1.0 (E8M0, 2^(b -
-// 127), 0xFF: NaN). Tiles of 1 x 128 for activations: [DeepSeek-V3] §3.3.2, [Megatron-MoE].
+// Formats: codes [OCP-FP8], scales [OCP-MX] (E8M0: 2^(b - 127), 0xFF is NaN). Tiles of 1 x 128 for
+// activations: [DeepSeek-V3] §3.3.2, [Megatron-MoE].
 //
 // Shapes: quantize:   x_TD (any float) -> q (u8 [T, D + ceil(D / 128)]): D codes, then the scales of the
 //         row's tiles
@@ -46,7 +47,7 @@ const Op& dequantize_op();
 Kernel dequantize_reference();
 
 /// A saved value in FP8, for policies of a tape; std::nullopt: FP8 is not smaller, or the value is not of
-/// floats. Rows are the last dimension.
+/// floats, or has one dimension: its tiles would hold numbers of many tokens. Rows are the last dimension.
 std::optional<PackedForm> fp8_form(const TensorMeta& value);
 
 }  // namespace ingot
