@@ -1,6 +1,6 @@
 // The memory that a run is predicted to need is the memory that it takes: weights of more than 512 MiB, or
-// 1 GiB with INGOT_LONG_TESTS=1, dense and MoE, activations kept and recomputed, masters, gradients and
-// moments in fp32 and bf16, with the checkpoint's copy.
+// 1 GiB with INGOT_LONG_TESTS=1, dense and MoE, activations kept, recomputed and in FP8, masters, gradients
+// and moments in fp32 and bf16, with the checkpoint's copy.
 #include <gtest/gtest.h>
 
 #include "support/long_tests.h"
@@ -19,7 +19,7 @@ const char* const kHalfTheBytes =
     "matrices = \"adamw\"\nmaster = \"bf16_stochastic\"\ngradient = \"bf16\"\nfirst_moment = \"bf16\"\n"
     "second_moment = \"bf16_stochastic\"\n";
 
-enum class Activations { kept, recomputed, offloaded };
+enum class Activations { kept, recomputed, in_fp8, offloaded };
 
 std::string recipe_of(const TempDir& folder, bool moe, Activations activations,
                       const std::string& optimizer) {
@@ -36,6 +36,9 @@ std::string recipe_of(const TempDir& folder, bool moe, Activations activations,
         "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"mlp/\", \"experts/\", "
         "\"dispatch/\"]\noffload = "
         "[\"add_norm\", \"attention/\"]\n";
+  else if (activations == Activations::in_fp8)
+    text +=
+        "[memory]\nhead = \"recompute\"\nfp8 = [\"activation\", \"add_norm.h\", \"attention/\", \"mlp/\"]\n";
   else if (activations == Activations::recomputed)
     text += "[memory]\nhead = \"recompute\"\nrecompute = [\"activation\", \"add_norm.h\"]\n";
   else
@@ -73,6 +76,10 @@ TEST(Memory, MoeKept) {
 TEST(Memory, MoeRecomputed) {
   INGOT_LONG_TEST("minutes");
   check(true, Activations::recomputed);
+}
+TEST(Memory, DenseInFp8) {
+  INGOT_LONG_TEST("minutes");
+  check(false, Activations::in_fp8);
 }
 TEST(Memory, DenseOffloaded) {
   INGOT_LONG_TEST("minutes");
