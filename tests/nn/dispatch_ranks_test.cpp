@@ -305,59 +305,49 @@ TEST(Dispatchers, OverNodesATokenCrossesOncePerNode) {
     });
 }
 
-TEST(Dispatchers, OverNodesAPlanCountsTheExpectedBytes) {
-  run_ranks(4, [](ThreadRank& self) {
-    const Groups groups(self, 2);
-    ParameterTable table;
-    const MoeLayer layer = make_layer(table, model_of(0, false));
-    WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(),
-                      Backing::nothing);
-    CountingArena arena;
-    TapeProfile profile;
-    TapeOptions options{.device = DeviceKind::null, .record = false};
-    options.profile = &profile;
-    Tape tape(arena, options);
-    Context c{tape, weights};
-    c.expert = groups.all.get();
-    c.expert_across = groups.across.get();
-    c.expert_inside = groups.inside.get();
-    c.dispatch = DispatchKind::hierarchical;
-    layer.forward(c, tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null)), {}, 0);
-    // A node misses a token when none of its 3 of 8 experts is among 4: 4/8 3/7 2/6; a rank as in all_to_all.
-    // Both ranks of a pair have tokens of two.
-    const double across = kSentTokens * (1 - 4.0 / 8 * 3 / 7 * 2 / 6),
-                 inside = 2 * kSentTokens * (1 - 6.0 / 8 * 5 / 7 * 4 / 6);
-    const double row = (kWidth + kTopK) * 4 + kTopK * 4;
-    EXPECT_NEAR(profile["exchange_rows"].wire_bytes, (across + inside) * row + 4 + 8, 1e-6);
-    EXPECT_NEAR(profile["return_rows"].wire_bytes, (across + inside) * kWidth * 4, 1e-6);
-  });
+/// What both passes of a layer send according to a dry run.
+TapeProfile planned_bytes(int rank, const Groups& groups, const ModelConfig& model, DispatchKind kind) {
+  ParameterTable table;
+  const MoeLayer layer = make_layer(table, model);
+  WeightSet weights(table, {.expert_size = 4, .expert_rank = rank}, Precision::f32(), Backing::nothing);
+  GradientBuffer gradients(table, weights.placement(), DType::f32, Backing::nothing);
+  CountingArena arena;
+  TapeProfile profile;
+  TapeOptions options{.device = DeviceKind::null, .sink = &gradients};
+  options.profile = &profile;
+  Tape tape(arena, options);
+  Context c{.tape = tape, .weights = weights, .expert = groups.all.get()};
+  c.expert_across = groups.across.get(), c.expert_inside = groups.inside.get(), c.dispatch = kind;
+  const Value h = tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null), true);
+  const Value y = layer.forward(c, h, {}, 0).y_TD;
+  EXPECT_EQ(y.shape(), (Shape{kSentTokens, kWidth}));
+  tape.seed(y, Tensor(nullptr, y.shape(), DType::f32, DeviceKind::null));
+  Backward(tape).run();
+  return profile;
 }
 
-TEST(Dispatchers, APlanCountsTheExpectedBytesAndShapesThatNoRoutingChanges) {
-  run_ranks(4, [](ThreadRank& self) {
-    const auto group = self.group("expert", {0, 1, 2, 3});
-    ParameterTable table;
-    const MoeLayer layer = make_layer(table, model_of(0, false));
-    WeightSet weights(table, {.expert_size = 4, .expert_rank = self.rank()}, Precision::f32(),
-                      Backing::nothing);
-    GradientBuffer gradients(table, weights.placement(), DType::f32, Backing::nothing);
-    CountingArena arena;
-    TapeProfile profile;
-    TapeOptions options{.device = DeviceKind::null, .sink = &gradients};
-    options.profile = &profile;
-    Tape tape(arena, options);
-    Context c{tape, weights};
-    c.expert = group.get();
-    const Value h = tape.leaf(Tensor(nullptr, {kSentTokens, kWidth}, DType::f32, DeviceKind::null), true);
-    const Value y = layer.forward(c, h, {}, 0).y_TD;
-    EXPECT_EQ(y.shape(), (Shape{kSentTokens, kWidth}));
-    tape.seed(y, Tensor(nullptr, y.shape(), DType::f32, DeviceKind::null));
-    Backward(tape).run();
-    // A rank misses a token when none of its 3 of 8 experts is among 2: 6/8 5/7 4/6.
-    const double rows = kSentTokens * 3 * (1 - 6.0 / 8 * 5 / 7 * 4 / 6), floats = (kWidth + kTopK) * 4;
-    EXPECT_NEAR(profile["exchange_rows"].wire_bytes, rows * (2 * floats + kTopK * 4) + 12, 1e-6);
-    EXPECT_NEAR(profile["return_rows"].wire_bytes, rows * 2 * kWidth * 4, 1e-6);
-  });
+/// How often no expert of a token, 3 of 8, is among the 4 of a node or the 2 of a rank: where it may choose
+/// among all; one half of them, which is a node's; three quarters, of which a rank has one.
+TEST(Dispatchers, APlanCountsTheExpectedBytes) {
+  const double any_node = 4.0 / 8 * 3 / 7 * 2 / 6, any_rank = 6.0 / 8 * 5 / 7 * 4 / 6;
+  const std::tuple<int64_t, int64_t, double, double> limits[] = {
+      {1, 1, any_node, any_rank}, {2, 1, 0.5, 0.5}, {4, 3, 0.5 * 0.2, 0.25 + 0.75 * 0.2}};
+  for (const auto& [all, kept, no_node, no_rank] : limits)
+    run_ranks(4, [&](ThreadRank& self) {
+      ModelConfig model = model_of(0, false);
+      model.moe.groups = all, model.moe.groups_kept = kept;
+      const Groups groups(self, 2);
+      const double floats = (kWidth + kTopK) * 4;
+      // Both ranks of a pair have tokens of two.
+      double rows = kSentTokens * (1 - no_node) + 2 * kSentTokens * (1 - no_rank);
+      TapeProfile p = planned_bytes(self.rank(), groups, model, DispatchKind::hierarchical);
+      EXPECT_NEAR(p["exchange_rows"].wire_bytes, rows * (2 * floats + kTopK * 4) + 4 + 8, 1e-6);
+      EXPECT_NEAR(p["return_rows"].wire_bytes, rows * 2 * kWidth * 4, 1e-6);
+      rows = kSentTokens * 3 * (1 - no_rank);
+      p = planned_bytes(self.rank(), groups, model, DispatchKind::all_to_all);
+      EXPECT_NEAR(p["exchange_rows"].wire_bytes, rows * (2 * floats + kTopK * 4) + 12, 1e-6);
+      EXPECT_NEAR(p["return_rows"].wire_bytes, rows * 2 * kWidth * 4, 1e-6);
+    });
 }
 
 /// All tokens go to experts 0 to 2, of the first two of four ranks; the capacity is the balanced load, from

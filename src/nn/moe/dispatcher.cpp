@@ -24,12 +24,34 @@ class AllGatherDispatcher final : public Dispatcher {
   Value finish_combine(Context&, const Value& sums_TD) override { return sums_TD; }
 };
 
-/// The expected number of tokens with at least one of the `local` experts of a rank, when each token chooses
-/// k of all experts at random: tokens * (1 - C(experts - local, k) / C(experts, k)).
-double balanced_rows(double tokens, double k, double experts, double local) {
-  double elsewhere = 1;
-  for (double i = 0; i < k; ++i) elsewhere *= std::max(0.0, experts - local - i) / (experts - i);
-  return tokens * (1 - elsewhere);
+/// In how many ways k of n can be chosen.
+double binomial(int64_t n, int64_t k) {
+  if (k < 0 || k > n) return 0;
+  double ways = 1;
+  for (int64_t i = 0; i < k; ++i) ways *= static_cast<double>(n - i) / static_cast<double>(i + 1);
+  return ways;
+}
+
+/// In how many ways m of n can be chosen, as a share of the ways to choose m of `of`.
+double chosen_share(int64_t n, int64_t of, int64_t m) {
+  double share = 1;
+  for (int64_t i = 0; i < m; ++i) share *= static_cast<double>(std::max<int64_t>(0, n - i)) / (of - i);
+  return share;
+}
+
+/// The expected number of `tokens` that choose at least one of `local` neighbouring experts, the first of
+/// them also the first of a group, in a routing that is even among groups and among the experts of those
+/// that a token keeps.
+double balanced_rows(const DispatchSizes& s, int64_t tokens, int64_t local) {
+  const int64_t group = s.experts / s.groups, whole = local / group, rest = local % group;
+  const int64_t others = s.groups - whole - (rest > 0 ? 1 : 0), open = s.groups_kept * group;
+  const double ways = binomial(s.groups, s.groups_kept);
+  double elsewhere = 0;
+  for (int64_t kept = 0; kept <= std::min(whole, s.groups_kept); ++kept)
+    for (int64_t part = 0; part <= (rest > 0 ? 1 : 0); ++part)
+      elsewhere += binomial(whole, kept) * binomial(others, s.groups_kept - kept - part) / ways *
+                   chosen_share(open - kept * group - part * rest, open, s.top_k);
+  return static_cast<double>(tokens) * (1 - elsewhere);
 }
 
 /// A capacity per sender: a multiple of the balanced load.
@@ -168,12 +190,12 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
                 "choose all_to_all or hierarchical, or leave this option off");
   if (size == 1 || c.dispatch == DispatchKind::all_gather)
     return std::make_unique<AllGatherDispatcher>(local);
-  const auto tokens = static_cast<double>(sizes.tokens), k = static_cast<double>(sizes.top_k);
   const int nodes = c.expert_across != nullptr ? c.expert_across->size() : 1, per_node = size / nodes;
+  const auto choices = static_cast<double>(sizes.tokens * sizes.top_k);
   if (c.dispatch == DispatchKind::all_to_all || nodes == 1 || per_node == 1)
     return std::make_unique<AllToAllDispatcher>(
-        local, Hop(*c.expert, {size, all, copies}, balanced_rows(tokens, k, all, each),
-                   tokens * k / placement.expert_size, c.receive));
+        local, Hop(*c.expert, {size, all, copies}, balanced_rows(sizes, sizes.tokens, each),
+                   choices / placement.expert_size, c.receive));
   if (per_node % copies != 0)
     throw Error(
         fmt::format(
@@ -181,10 +203,10 @@ std::unique_ptr<Dispatcher> make_dispatcher(const Context& c, const DispatchSize
             copies, per_node),
         "choose fewer expert tensor ranks, or another form of dispatch");
   const int32_t on_node = all / nodes;
-  Hop across(*c.expert_across, {nodes, all, 1}, balanced_rows(tokens, k, all, on_node), tokens * k / nodes,
+  Hop across(*c.expert_across, {nodes, all, 1}, balanced_rows(sizes, sizes.tokens, on_node), choices / nodes,
              c.receive);
   Hop inside(*c.expert_inside, {per_node, on_node, copies, c.expert_across->rank() * on_node},
-             balanced_rows(tokens * nodes, k, all, each), tokens * nodes * k / placement.expert_size,
+             balanced_rows(sizes, sizes.tokens * nodes, each), choices * nodes / placement.expert_size,
              c.receive);
   return std::make_unique<HierarchicalDispatcher>(local, std::move(across), std::move(inside));
 }

@@ -71,6 +71,8 @@ class Dispatcher {
 struct DispatchSizes {
   /// `tokens` of this rank.
   int64_t experts = 0, tokens = 0, top_k = 0;
+  /// A token's experts are of `groups_kept` of so many groups of neighbours (ops/route).
+  int64_t groups = 1, groups_kept = 1;
   /// The most rows that an expert gets from one rank; 0: no bound.
   int64_t bound = 0;
 };

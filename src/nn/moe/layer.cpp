@@ -179,7 +179,13 @@ Value MoeLayer::experts(Context& c, const Value& h_TD, const RouteResult& chosen
                         const std::function<void()>& meanwhile) const {
   const DType type = c.precision().compute;
   const int64_t bound = row_bound(c, h_TD.dim(0));
-  const auto dispatcher = make_dispatcher(c, {config_.experts, h_TD.dim(0), chosen.ids_TK.dim(1), bound},
+  const auto dispatcher = make_dispatcher(c,
+                                          {.experts = config_.experts,
+                                           .tokens = h_TD.dim(0),
+                                           .top_k = chosen.ids_TK.dim(1),
+                                           .groups = config_.groups,
+                                           .groups_kept = config_.groups_kept,
+                                           .bound = bound},
                                           config_.pad_to_capacity && bound > 0);
   c.tape.begin_segment("dispatch", layer);
   const Tokens arrived =
