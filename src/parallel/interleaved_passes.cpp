@@ -12,6 +12,11 @@ thread_local int current_pass = 0;
 
 }  // namespace
 
+int wait_length(const std::string& group) {
+  if (group == "expert" || group == "expert across nodes") return 2;
+  return group == "expert inside a node" || group.starts_with("context") ? 1 : 0;
+}
+
 int InterleavedPasses::current() {
   return current_pass;
 }
@@ -19,25 +24,30 @@ int InterleavedPasses::current() {
 class InterleavedPasses::YieldingCommunicator final : public Communicator {
  public:
   YieldingCommunicator(Communicator& group, InterleavedPasses& passes)
-      : Communicator(group.name(), group.rank(), group.size()), group_(group), passes_(passes) {}
+      : Communicator(group.name(), group.rank(), group.size()),
+        group_(group),
+        passes_(passes),
+        length_(wait_length(group.name())) {}
 
  private:
   class Waiting final : public Pending::State {
    public:
-    Waiting(Pending pending, InterleavedPasses& passes) : pending_(std::move(pending)), passes_(passes) {}
+    Waiting(Pending pending, InterleavedPasses& passes, int length)
+        : pending_(std::move(pending)), passes_(passes), length_(length) {}
     void wait() override {
-      passes_.yield();
+      passes_.yield(length_);
       pending_.wait();
     }
 
    private:
     Pending pending_;
     InterleavedPasses& passes_;
+    const int length_;
   };
 
   Pending wrap(Pending pending) {
     passes_.started_[passes_.turn_] = true;
-    return Pending(std::make_unique<Waiting>(std::move(pending), passes_));
+    return Pending(std::make_unique<Waiting>(std::move(pending), passes_, length_));
   }
 
   Pending start(CommRequest request) override {
@@ -52,14 +62,15 @@ class InterleavedPasses::YieldingCommunicator final : public Communicator {
 
   Communicator& group_;
   InterleavedPasses& passes_;
+  const int length_;
 };
 
 void InterleavedPasses::run(const std::function<void()>& first, const std::function<void()>& second) {
   INGOT_CHECK(!running_, "run() inside of a pass");
-  running_ = true;
   ended_[0] = ended_[1] = false;
   error_ = nullptr;
   second_.start([&] { run_pass(1, second); });
+  running_ = true;
   run_pass(0, first);
   if (!ended_[1]) take_turn(1);
   running_ = false;
@@ -75,14 +86,16 @@ void InterleavedPasses::run_pass(int pass, const std::function<void()>& work) {
   ended_[pass] = true;
 }
 
-void InterleavedPasses::yield() {
+void InterleavedPasses::yield(int length) {
   const int own = turn_, other = 1 - own;
   if (!std::exchange(started_[own], false)) return;
   ++waits_.all;
   if (!running_) return;
-  if (!ended_[other]) {
+  if (!ended_[other] && length >= waiting_[other]) {
     ++waits_.hidden;
+    waiting_[own] = length;
     take_turn(other);
+    waiting_[own] = 0;
   }
   if (error_) fail("the other pass of this rank failed");
 }

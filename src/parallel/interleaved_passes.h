@@ -1,6 +1,8 @@
 // Two passes of one rank that run interleaved: while one waits for other ranks, the other computes.
 //
-// They take turns on one thread, the second on a stack of its own; a pass yields where it waits.
+// They take turns on one thread, the second on a stack of its own; a pass yields where it waits, except at a
+// wait that is shorter (wait_length()) than the one in which the other is: that one would only wait longer,
+// and this pass would come late to the exchange that takes longest.
 // Which one runs therefore follows from the programs and never from time: collectives begin in the same order
 // on all ranks, and results do not change.
 #pragma once
@@ -8,11 +10,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "base/fiber.h"
 #include "comm/communicator.h"
 
 namespace ingot {
+
+/// How long the exchanges of a group (parallel/rank_groups) take, compared with those of others: 2 for
+/// experts, 1 for experts inside a node and for context ranks, else 0.
+int wait_length(const std::string& group);
 
 class InterleavedPasses {
  public:
@@ -22,7 +29,7 @@ class InterleavedPasses {
   /// The pass (0 or 1) that the calling thread runs; 0 outside of run().
   static int current();
   /// A communicator over the same ranks that yields: the first wait after operations were started lets the
-  /// other pass run until that one waits or ends. Valid as long as this object and `group`; nullptr for
+  /// other pass run until that one yields or ends. Valid as long as this object and `group`; nullptr for
   /// nullptr.
   Communicator* yield_while_waiting(Communicator* group);
   /// All such waits, and those during which the other pass ran.
@@ -33,7 +40,7 @@ class InterleavedPasses {
 
  private:
   class YieldingCommunicator;
-  void yield();
+  void yield(int length);
   void take_turn(int pass);
   void run_pass(int pass, const std::function<void()>& work);
 
@@ -42,6 +49,7 @@ class InterleavedPasses {
   int turn_ = 0;
   bool ended_[2] = {true, true};
   bool started_[2] = {false, false};  ///< by pass: operations that nobody has waited for
+  int waiting_[2] = {0, 0};           ///< by pass: length of the wait at which it yielded; 0: it did not
   std::exception_ptr error_;          ///< the first one
   Waits waits_;
   std::map<Communicator*, std::unique_ptr<Communicator>> groups_;

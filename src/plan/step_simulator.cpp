@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
+#include "parallel/interleaved_passes.h"
 
 namespace ingot {
 namespace {
@@ -23,6 +25,8 @@ struct Cursor {
   size_t next = 0;
   double ready = 0;
   int waits_on = -1;              ///< channel of the last transfer that it waited for
+  bool began = false;             ///< transfers since it last yielded
+  int waiting = 0;                ///< wait_length() at which it yielded; 0: it did not
   std::vector<Arrival> arrivals;  ///< that nobody has waited for
   bool done() const { return next == program->size(); }
 };
@@ -48,6 +52,8 @@ class StepSimulator {
       r.links.assign(in_.channels.size(), 0.0), r.exposed.assign(in_.channels.size(), 0.0);
     const auto all = static_cast<size_t>(shape_.micro_batches * shape_.virtual_stages());
     forward_.assign(all, kNotYet), backward_.assign(all, kNotYet);
+    for (const std::string& group : in_.channels)
+      lengths_.push_back(group == "data" ? -1 : wait_length(group));  // those of weights yield to nobody
   }
 
   StepTime run() {
@@ -164,24 +170,24 @@ class StepSimulator {
     return (1 - in_.beside) * std::clamp(busy - begin, 0.0, most);
   }
 
-  /// One pass, or two that take turns: a pass runs until it waits for a transfer, then the one that can
-  /// continue first does.
+  /// One pass, or two that take turns as InterleavedPasses does.
   void run_passes(Rank& rank, size_t index, std::vector<Cursor>& cursors) {
     for (Cursor& c : cursors) c.ready = rank.clock;
-    Cursor* current = &cursors.front();
-    for (;;) {
-      if (current->done() || current->ready > rank.clock) {
-        current = nullptr;
-        for (Cursor& c : cursors)
-          if (!c.done() && (current == nullptr || c.ready < current->ready)) current = &c;
-      }
-      if (current == nullptr) break;
-      step(rank, index, *current);
+    for (size_t turn = 0; !cursors[turn].done();) {
+      Cursor& own = cursors[turn];
+      const size_t other = cursors.size() - 1 - turn;
+      const int channel = step(rank, index, own);
+      const int length = channel >= 0 ? lengths_[static_cast<size_t>(channel)] : -1;
+      const bool waits = length >= 0 && std::exchange(own.began, false);
+      if (cursors[other].done() || !(own.done() || (waits && length >= cursors[other].waiting))) continue;
+      own.waiting = std::max(0, length), cursors[other].waiting = 0;
+      turn = other;
     }
     for (Cursor& c : cursors) wait(rank, c.ready, c.waits_on);
   }
 
-  void step(Rank& rank, size_t index, Cursor& c) {
+  /// Returns the channel of the transfer for which the pass waits from here on; -1: it computes.
+  int step(Rank& rank, size_t index, Cursor& c) {
     const TimedStep& s = (*c.program)[c.next++];
     switch (s.kind) {
       case PassStep::Kind::compute: {
@@ -196,24 +202,25 @@ class StepSimulator {
         break;
       }
       case PassStep::Kind::transfer: {
+        c.began |= lengths_[static_cast<size_t>(s.channel)] >= 0;
         double& link = rank.links[static_cast<size_t>(s.channel)];
         const double end = std::max({link, c.ready, rank.clock}) + s.seconds;
         link = end;
-        if (s.handle >= 0)
-          c.arrivals.push_back({s.handle, end, s.channel});
-        else
-          c.ready = end, c.waits_on = s.channel;
+        if (s.handle < 0) return c.ready = end, c.waits_on = s.channel;
+        c.arrivals.push_back({s.handle, end, s.channel});
         break;
       }
       case PassStep::Kind::wait: {
         const auto found = std::find_if(c.arrivals.begin(), c.arrivals.end(),
                                         [&](const Cursor::Arrival& a) { return a.handle == s.handle; });
         if (found == c.arrivals.end()) break;
-        if (found->end > c.ready) c.ready = found->end, c.waits_on = found->channel;
+        const int channel = found->channel;
+        if (found->end > c.ready) c.ready = found->end, c.waits_on = channel;
         c.arrivals.erase(found);
-        break;
+        return channel;
       }
     }
+    return -1;
   }
 
   /// Sums of gradients: a bucket begins when the last backward has written it, evenly over that backward.
@@ -270,6 +277,7 @@ class StepSimulator {
   const PipelineShape& shape_;
   std::vector<Rank> ranks_;
   std::vector<double> forward_, backward_;
+  std::vector<int> lengths_;  ///< of waits, by channel
   int merged_ = 0;
   std::vector<WorkSpan> spans_;
 };

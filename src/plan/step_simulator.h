@@ -1,8 +1,8 @@
 // How long a step takes: an event simulation of the schedule's table, one rank for each position in the
 // pipeline, with its kernels in order on one compute resource, and transfers on the links of their level. A
 // transfer that the tape does not wait for at once runs beside kernels, which it may slow down; two merged
-// passes take turns where one of them waits. After the passes follow the sums of gradients, which begin as
-// buckets complete, the update, and the exchange of new weights.
+// passes take turns as those of a run do (parallel/interleaved_passes). After the passes follow the sums of
+// gradients, which begin as buckets complete, the update, and the exchange of new weights.
 //
 // Exact laws (tests): without transfers the step is that of parallel/pipeline_simulator.h; no cost that
 // grows makes it shorter; the purposes of a rank's time add up to the step.
@@ -57,8 +57,8 @@ struct StepInput {
   double beside = 1;               ///< share of its rate that a kernel keeps while a transfer runs
   double message = 0;              ///< seconds from one stage to the next
   double ranks_per_core = 1;       ///< ranks that share a core, which those that wait leave to others
-  std::vector<std::string> channels = {"links"};
-  bool traces = false;  ///< StepTime::spans
+  std::vector<std::string> channels = {"links"};  ///< names of groups
+  bool traces = false;                            ///< StepTime::spans
 };
 
 /// A rank's time, which adds up to the step.

@@ -37,6 +37,36 @@ TEST(InterleavedPasses, YieldWhereTheyWaitAndCollectivesMeet) {
   EXPECT_EQ(turns[1], turns[0]);
 }
 
+/// a, b wait for experts of all nodes, inside a node, for tensor ranks: A, B; I; t. A pass that comes to a
+/// shorter wait continues until it comes to one that is as long as the other's.
+TEST(InterleavedPasses, AShorterWaitThanTheOthersYieldsNothing) {
+  const auto turns = [](const std::string& a, const std::string& b) {
+    std::string log;
+    run_ranks(2, [&](ThreadRank& self) {
+      const auto far = self.group("expert across nodes", {0, 1}),
+                 near = self.group("expert inside a node", {0, 1}), tensor = self.group("tensor", {0, 1});
+      InterleavedPasses passes;
+      const auto pass = [&](const std::string& waits) {
+        for (const char name : waits) {
+          const auto& group = name == 't' ? tensor : name == 'I' ? near : far;
+          double x = name;
+          const Tensor t = Tensor::of(&x, {1});
+          Pending p = passes.yield_while_waiting(group.get())->all_reduce(t, t);
+          if (self.rank() == 0) log += name;
+          p.wait();
+          EXPECT_EQ(x, 2 * name);
+        }
+      };
+      passes.run([&] { pass(a); }, [&] { pass(b); });
+    });
+    return log;
+  };
+  EXPECT_EQ(turns("AAA", "BBB"), "ABABAB");
+  EXPECT_EQ(turns("AAA", "ttIBttB"), "AttIBAttBA");
+  EXPECT_EQ(turns("tAt", "tIt"), "ttAItt");
+  EXPECT_EQ(turns("IAt", "IttIt"), "IIAttItt");
+}
+
 TEST(InterleavedPasses, AnErrorInOneEndsTheOther) {
   for (const bool in_first : {true, false}) {
     InterleavedPasses passes;

@@ -110,8 +110,8 @@ TEST(StepSimulator, ShareOfMergedPasses) {
 TimedStep kernel(double seconds) {
   return {PassStep::Kind::compute, TimeOf::products, seconds, 0, -1};
 }
-TimedStep transfer(double seconds, int handle = -1) {
-  return {PassStep::Kind::transfer, TimeOf::exchanges, seconds, 0, handle};
+TimedStep transfer(double seconds, int handle = -1, int channel = 0) {
+  return {PassStep::Kind::transfer, TimeOf::exchanges, seconds, channel, handle};
 }
 TimedStep wait_for(int handle) {
   return {PassStep::Kind::wait, TimeOf::exchanges, 0, 0, handle};
@@ -203,6 +203,20 @@ TEST(StepSimulator, MergedPassesHideEachOthersTransfers) {
   EXPECT_LT(together.seconds, 32 * 6 + 8);
   EXPECT_GE(together.seconds, 32 * 6);
   expect_adds_up(together);
+}
+
+/// As those of a run: a pass that waits for tensor ranks keeps its turn while the other waits for experts on
+/// other nodes, so that its own exchange with them begins early.
+TEST(StepSimulator, MergedPassesKeepTheirTurnAtAShorterWait) {
+  StepInput input = one_rank(merged, 2, {kernel(1)}, {kernel(1)});
+  input.stages[0][0] = {kernel(1), transfer(0.25, -1, 1), kernel(1), transfer(4), kernel(1)};
+  input.stages[0][1] = {transfer(4), kernel(5)};
+  input.channels = {"expert across nodes", "tensor"};
+  // A forward alone 7.25; of the pair 4 of transfer beside 2.25 of forward, 4 more beside 5 of backward, 1 of
+  // forward; a backward alone 9.
+  EXPECT_NEAR(simulate_step(input).seconds, 7.25 + 10 + 9, 1e-9);
+  input.channels = {"expert across nodes", "expert"};  // yields, and begins its exchange behind the backward
+  EXPECT_NEAR(simulate_step(input).seconds, 7.25 + 15 + 9, 1e-9);
 }
 
 TEST(StepSimulator, MoreCostIsNeverLess) {
