@@ -2,21 +2,23 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ingot {
 
-Model::Model(const ModelConfig& config, const Precision& precision, const Placement& placement,
-             Backing backing, DeviceKind device)
-    : decoder_(config),
+Model::Model(Decoder decoder, const Precision& precision, const Placement& placement, Backing backing,
+             DeviceKind device)
+    : decoder_(std::move(decoder)),
       weights_(decoder_.table(), placement, precision, backing, device),
-      biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.classes() * 4, Backing::memory,
-              backing == Backing::memory ? device : DeviceKind::cpu, "biases of routers"),
-      loads_(keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config.moe.experts * 4 : 0,
-             Backing::memory, backing == Backing::memory ? device : DeviceKind::cpu, "loads of experts") {
+      biases_(static_cast<int64_t>(decoder_.moe_layers().size()) * config().moe.classes() * 4,
+              Backing::memory, backing == Backing::memory ? device : DeviceKind::cpu, "biases of routers"),
+      loads_(
+          keeps_loads() ? static_cast<int64_t>(decoder_.moe_layers().size()) * config().moe.experts * 4 : 0,
+          Backing::memory, backing == Backing::memory ? device : DeviceKind::cpu, "loads of experts") {
   pin_skip_class();
   if (keeps_loads())
     std::fill_n(static_cast<float*>(loads_.data()), loads_.bytes() / 4,
-                1.0f / static_cast<float>(config.moe.experts));
+                1.0f / static_cast<float>(config().moe.experts));
 }
 
 Tensor Model::router_row(const Buffer& buffer, int64_t layer, int64_t width) const {

@@ -13,7 +13,11 @@ class Model {
   /// Allocates weights (zero until initialised or loaded), which may move to the device. Throws Error for an
   /// invalid config.
   Model(const ModelConfig& config, const Precision& precision, const Placement& placement = {},
-        Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu);
+        Backing backing = Backing::memory, DeviceKind device = DeviceKind::cpu)
+      : Model(Decoder(config), precision, placement, backing, device) {}
+  /// Of a decoder that was needed before.
+  Model(Decoder decoder, const Precision& precision, const Placement& placement, Backing backing,
+        DeviceKind device);
 
   const Decoder& decoder() const { return decoder_; }
   const ModelConfig& config() const { return decoder_.config(); }

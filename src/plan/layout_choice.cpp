@@ -168,12 +168,11 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, con
 
 StageKinds::StageKinds(const Recipe& recipe) {
   const PipelineLayout layout = layout_of(recipe.parallel, recipe.model);
-  std::vector<std::string> known;
   for (int stage = 0; stage < layout.ranks; ++stage) {
-    const std::string signature = kernels_of(layout, stage, recipe.model);
-    const auto found = std::find(known.begin(), known.end(), signature);
-    kind.push_back(static_cast<size_t>(found - known.begin()));
-    if (found == known.end()) known.push_back(signature), first.push_back(stage);
+    const std::string text = kernels_of(layout, stage, recipe.model);
+    const auto found = std::find(signature.begin(), signature.end(), text);
+    kind.push_back(static_cast<size_t>(found - signature.begin()));
+    if (found == signature.end()) signature.push_back(text), first.push_back(stage);
   }
 }
 

@@ -19,8 +19,8 @@ struct LayoutChoice {
   auto operator<=>(const LayoutChoice&) const = default;
 };
 
-/// Every choice without recomputation, in a fixed order, in which those that share their passes follow each
-/// other: tensor ranks in an innermost domain, at most 16 stages.
+/// Every choice without recomputation, in a fixed order: tensor ranks in an innermost domain, at most 16
+/// stages.
 std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Cluster& cluster);
 
 /// What parts of the model take of a pass there and back, in any unit.
@@ -49,8 +49,9 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, con
 /// The stages of a layout that are alike: the first of each kind stands for the others. It has the most
 /// micro-batches in flight.
 struct StageKinds {
-  std::vector<int> first;    ///< by kind
-  std::vector<size_t> kind;  ///< by stage
+  std::vector<int> first;              ///< by kind
+  std::vector<std::string> signature;  ///< by kind: equal for equal layers, of any pipeline
+  std::vector<size_t> kind;            ///< by stage
   explicit StageKinds(const Recipe& recipe);
 };
 

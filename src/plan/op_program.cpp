@@ -108,6 +108,18 @@ GroupShape shape_of_group(const Communicator& group, const Grid& grid, const Clu
   return {group.size(), static_cast<int>(inside)};
 }
 
+std::map<std::string, GroupShape> group_shapes(const PaperRank& rank, const Cluster& cluster) {
+  std::map<std::string, GroupShape> shapes;
+  const RankGroups& g = rank.groups();
+  for (const Communicator* c :
+       {&g.tensor(), &g.expert(), &g.context(), &g.context_inner(), &g.tokens(), &g.data()})
+    shapes[c->name()] = shape_of_group(*c, g.grid(), cluster);
+  if (g.options().dispatch == DispatchKind::hierarchical)
+    for (const Communicator* c : {&g.expert_across(), &g.expert_inside()})
+      shapes[c->name()] = shape_of_group(*c, g.grid(), cluster);
+  return shapes;
+}
+
 RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& cluster) {
   const TrainEngine& engine = rank.engine();
   const Recipe& recipe = engine.recipe();
@@ -127,16 +139,12 @@ RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& c
   const bool grouped = chunks > 1 || ranks.schedule != PipelineScheduleKind::one_forward_one_backward;
   Recorder recorder(static_cast<size_t>(chunks),
                     planned_rows(s, 0, recipe.data_ranks()) > micro * recipe.data_ranks());
-  plan_step(engine.model(), options, micro, s.sequence, ranks, grouped ? stages : 1, {&recorder, &recorder});
   RankProgram program;
+  program.held_bytes = plan_step(engine.model(), options, micro, s.sequence, ranks, grouped ? stages : 1,
+                                 {&recorder, &recorder})
+                           .held_bytes;
   program.chunks = recorder.take();
-  const RankGroups& g = rank.groups();
-  for (const Communicator* c :
-       {&g.tensor(), &g.expert(), &g.context(), &g.context_inner(), &g.tokens(), &g.data()})
-    program.groups[c->name()] = shape_of_group(*c, g.grid(), cluster);
-  if (g.options().dispatch == DispatchKind::hierarchical)
-    for (const Communicator* c : {&g.expert_across(), &g.expert_inside()})
-      program.groups[c->name()] = shape_of_group(*c, g.grid(), cluster);
+  program.groups = group_shapes(rank, cluster);
   return program;
 }
 

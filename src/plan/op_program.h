@@ -37,7 +37,8 @@ using StagePrograms = std::array<PassProgram, kWorkKinds>;
 
 struct RankProgram {
   std::vector<StagePrograms> chunks;
-  std::map<std::string, GroupShape> groups;  ///< the axes over which a rank sends inside of passes
+  std::map<std::string, GroupShape> groups;  ///< group_shapes()
+  int64_t held_bytes = 0;                    ///< StepPlan::held_bytes
 };
 
 /// Ranks of an innermost domain that are used, so that tensor and expert groups that fit one do not straddle
@@ -45,6 +46,9 @@ struct RankProgram {
 int64_t usable_domain(const Grid& grid, const Cluster& cluster);
 /// How many ranks a group has, and how many of them share the domain of its first one.
 GroupShape shape_of_group(const Communicator& group, const Grid& grid, const Cluster& cluster);
+
+/// The axes over which a rank sends inside of passes.
+std::map<std::string, GroupShape> group_shapes(const PaperRank& rank, const Cluster& cluster);
 
 /// The passes of the largest micro-batch of a phase of the rank's recipe. `cluster`: where groups lie.
 RankProgram record_program(const PaperRank& rank, size_t phase, const Cluster& cluster);

@@ -341,19 +341,19 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
   return out;
 }
 
-double least_seconds(const std::vector<const StagePrograms*>& stages,
-                     const std::map<std::string, GroupShape>& groups, const Cluster& cluster,
+double least_seconds(const std::vector<const RankProgram*>& stages, const Cluster& cluster,
                      const TimeFor& what, bool merged) {
   RunTime counted;
   Timer timer(cluster, what, counted);
   double kernels = 0, waits = 0;
   std::map<int, double> channels;
-  for (const StagePrograms* stage : stages)
-    for (size_t k = 0; k < kWorkKinds; ++k)
-      for (const TimedStep& s : timer.timed((*stage)[k], static_cast<WorkKind>(k), groups, {}, false)) {
-        (s.kind == PassStep::Kind::compute ? kernels : channels[s.channel]) += s.seconds;
-        if (s.kind == PassStep::Kind::transfer && s.handle < 0) waits += s.seconds;
-      }
+  for (const RankProgram* stage : stages)
+    for (const StagePrograms& chunk : stage->chunks)
+      for (const PassProgram& pass : chunk)
+        for (const TimedStep& s : timer.timed(pass, WorkKind::forward, stage->groups, {}, false)) {
+          (s.kind == PassStep::Kind::compute ? kernels : channels[s.channel]) += s.seconds;
+          if (s.kind == PassStep::Kind::transfer && s.handle < 0) waits += s.seconds;
+        }
   double least = merged ? kernels : kernels + waits;
   for (const auto& [channel, seconds] : channels) least = std::max(least, seconds);
   return least;
@@ -361,11 +361,11 @@ double least_seconds(const std::vector<const StagePrograms*>& stages,
 
 double gather_seconds(const PaperRank& rank, const Cluster& cluster, const TimeFor& what) {
   RunTime counted;
-  double seconds = 0;
+  double seconds = 0, held = 0;
   for (const auto& [group, of] : Timer(cluster, what, counted).gathered_layers(rank))
     if (group != depth_of_layer_group(kEmbeddingGroup) && group != depth_of_layer_group(kHeadGroup))
-      seconds += 2 * of.gather + of.reduce;  // forward and backward gather
-  return seconds;
+      seconds += 2 * of.gather + of.reduce, held = std::max(held, of.gather);
+  return seconds - held;  // forward and backward gather, but backward may find the last layer
 }
 
 RunTime time_run(const RunPlan& plan, const Cluster& cluster, const TimeFor& what) {

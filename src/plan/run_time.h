@@ -44,12 +44,11 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
 /// Seconds of a micro-batch on all virtual stages of a layout together, which their ranks take at least:
 /// kernels, and transfers that a pass waits for at once. Merged passes hide those: then whichever is longer,
 /// kernels or the transfers of a channel.
-double least_seconds(const std::vector<const StagePrograms*>& stages,
-                     const std::map<std::string, GroupShape>& groups, const Cluster& cluster,
+double least_seconds(const std::vector<const RankProgram*>& stages, const Cluster& cluster,
                      const TimeFor& what, bool merged);
 
-/// Seconds that the exchanges of a fully sharded rank's layers take in a micro-batch, one after the other; 0
-/// where weights are not sharded.
+/// Seconds that the exchanges of a fully sharded rank's layers take in a micro-batch at least, one after the
+/// other; 0 where weights are not sharded.
 double gather_seconds(const PaperRank& rank, const Cluster& cluster, const TimeFor& what);
 
 /// Throws Error where the cluster has fewer devices than the plan has ranks.

@@ -69,7 +69,6 @@ double best_product_rate(const Cluster& cluster, const std::string& type) {
 // How far a layout is from being usable: slower ones come before those that do not fit, these before refused
 // ones.
 constexpr double kTooLarge = 1e3, kRefused = 1e6;
-constexpr const char* kOneSequence = "with micro-batches of one sequence the first stage needs";
 
 /// Looks first at the layout that may be fastest. A choice is first known by a bound on its time, then by its
 /// simulated time, and last by its memory, which takes most to plan.
@@ -91,23 +90,20 @@ class Search {
   SearchResult run() {
     // Ten, and what counts as equally fast as the tenth.
     while (Queue* q = fastest_queue()) {
-      if (found_.size() >= kShown && group(q->top().seconds) > group(found_[kShown - 1].seconds)) break;
+      if (found_.size() >= kShown && group(q->top().seconds) > group(seconds_of(found_[kShown - 1]))) break;
       advance(*q);
     }
     if (found_.empty())
       throw Error(fmt::format("no layout of {} ranks fits '{}'", ranks_, cluster_.name),
                   "nearest: " + reasons_.nearest());
-    std::vector<Found> best = found_;
-    std::stable_sort(best.begin(), best.end(), [&](const Found& x, const Found& y) {
-      if (group(x.seconds) != group(y.seconds)) return group(x.seconds) < group(y.seconds);
-      return std::tuple(x.layout.model_ranks, x.layout.kinds, x.seconds) <
-             std::tuple(y.layout.model_ranks, y.layout.kinds, y.seconds);
+    result_.best = found_;
+    std::ranges::stable_sort(result_.best, {}, [&](const Layout& l) {
+      return std::tuple(group(seconds_of(l)), l.model_ranks, l.kinds, seconds_of(l));
     });
-    if (best.size() > kShown) best.resize(kShown);
-    for (const Found& f : best) result_.best.push_back(f.layout);
+    if (result_.best.size() > kShown) result_.best.resize(kShown);
     explain_others();
     result_.fit = static_cast<int>(found_.size());
-    for (const Found& f : found_) result_.fitting.push_back(f.layout);
+    result_.fitting = found_;
     result_.rejected = reasons_.without(result_.best);
     return std::move(result_);
   }
@@ -126,19 +122,9 @@ class Search {
     }
   };
   using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
-  struct Found {
-    double seconds = 0;
-    Layout layout;
-  };
   struct FirstStage {
-    double bytes = 0;  ///< of weights, gradients and state
+    int64_t bytes = 0;  ///< of weights, gradients and state
     double gather_seconds = 0;
-  };
-  struct Passes {
-    LayoutChoice of;                      ///< as far as they follow from it
-    std::vector<StagePrograms> programs;  ///< by kind
-    std::vector<size_t> kind;             ///< by virtual stage
-    std::map<std::string, GroupShape> groups;
   };
 
   /// A device's memory is the limit.
@@ -184,7 +170,6 @@ class Search {
       for (const std::string& text :
            balanced_layouts(parts_, base_.model.mtp.modules(), of.pipeline, of.chunks)) {
         if (layout->second.empty()) layout->second = text;
-        passes_.programs.clear();  // of another layout
         try {
           const LayoutCandidate c = ingot::candidate_of(base_, of, text, ranks_);
           const RunTime time = time_of(of, only_phase(c.recipe, base_.phases[phase_].name));
@@ -192,7 +177,6 @@ class Search {
         } catch (const Error&) {  // these ranks do not divide so
         }
       }
-    passes_.programs.clear();
     return layout->second;
   }
 
@@ -234,7 +218,8 @@ class Search {
     return best;
   }
 
-  double group(double seconds) const { return std::floor((1 - found_.front().seconds / seconds) / kTie); }
+  static double seconds_of(const Layout& l) { return 1 / l.tokens_per_second; }
+  double group(double seconds) const { return std::floor((1 - seconds_of(found_.front()) / seconds) / kTie); }
 
   /// Learns more of the first of a queue.
   void advance(Queue& q) {
@@ -245,18 +230,18 @@ class Search {
       // The phase that takes the most memory stands for all.
       const Recipe recipe = only_phase(c.recipe, base_.phases[phase_].name);
       if (e.known == Known::time) return check_memory(e, recipe, c.layout);
+      const FirstStage& first = first_stage(e.choice, recipe);
+      c.layout.bytes = first.bytes;
+      if (c.layout.bytes > capacity()) return too_large(c.layout, "weights, gradients and state take");
+      c.layout.bytes += held_bytes(e.choice);
+      if (c.layout.bytes > capacity()) return recompute_or_drop(e, c.layout, "the first stage needs");
       if (e.known == Known::bound) {
         e.seconds = std::max(e.seconds, e.fill * work_of_token(e.choice, recipe)), e.known = Known::work;
         return q.push(std::move(e));
       }
-      const FirstStage& first = first_stage(e.choice, recipe);
-      if (first.bytes > capacity())
-        return too_large(c.layout, first.bytes, "weights, gradients and state take");
       const double gathers = first.gather_seconds * static_cast<double>(e.choice.tensor * e.choice.pipeline) /
                              static_cast<double>(e.choice.micro * recipe.phases[0].sequence);
       if (gathers > e.seconds) return e.seconds = gathers, q.push(std::move(e));
-      c.layout.bytes = least_bytes(e.choice);
-      if (exceeds(c.layout.bytes)) return recompute_or_drop(e, c.layout, kOneSequence);
       e.time = time_of(e.choice, recipe);
       e.seconds = std::max(e.seconds, 1 / e.time.tokens_per_second), e.known = Known::time;
       q.push(std::move(e));
@@ -265,13 +250,14 @@ class Search {
     }
   }
 
-  double capacity() const { return static_cast<double>(cluster_.device_bytes()); }
+  int64_t capacity() const { return cluster_.device_bytes(); }
 
-  void too_large(const Layout& layout, double bytes, const char* what) {
+  void too_large(const Layout& layout, const char* what) {
+    const auto bytes = static_cast<double>(layout.bytes), has = static_cast<double>(capacity());
     ++result_.too_large;
-    reasons_.add(layout.family, kTooLarge * bytes / capacity(),
-                 fmt::format("{}: {} {} of a device's {}", layout.text, what, format_bytes(bytes),
-                             format_bytes(capacity())));
+    reasons_.add(
+        layout.family, kTooLarge * bytes / has,
+        fmt::format("{}: {} {} of a device's {}", layout.text, what, format_bytes(bytes), format_bytes(has)));
   }
 
   int rank_of(const Recipe& recipe, int stage) const {
@@ -285,17 +271,13 @@ class Search {
     if (known != first_stages_.end()) return known->second;
     const PaperRank rank(recipe, {ranks_, 1}, 0);
     const TrainEngine& e = rank.engine();
-    return first_stages_[choice] = {
-               static_cast<double>(e.model().bytes() + e.gradients().bytes() + e.optimizer().state_bytes()),
-               gather_seconds(rank, cluster_, what_)};
+    return first_stages_[choice] = {e.model().bytes() + e.gradients().bytes() + e.optimizer().state_bytes(),
+                                    gather_seconds(rank, cluster_, what_)};
   }
 
   /// What the virtual stages of a layout run: the same as the stages of a pipeline with so many of them,
-  /// which need one micro-batch each to be recorded. The last answer is kept.
-  const Passes& passes_of(const LayoutChoice& choice, const Recipe& recipe) {
-    LayoutChoice key = choice;
-    key.shard = ShardLevel::none;
-    if (passes_.of == key && !passes_.programs.empty()) return passes_;
+  /// which need one micro-batch each to be recorded. Stages with equal layers are alike in every pipeline.
+  std::vector<const RankProgram*> passes_of(const LayoutChoice& choice, const Recipe& recipe) {
     const int64_t stages = choice.pipeline * choice.chunks;
     Recipe deep = recipe;
     deep.parallel.pipeline = stages;
@@ -305,48 +287,56 @@ class Search {
     if (stages > 1)
       deep.phases[0].batch = choice.micro * stages * (ranks_ / (choice.tensor * choice.pipeline));
     deep.phases[0].batches.clear();
+    LayoutChoice key = work_key(choice);
+    key.pipeline = std::min<int64_t>(stages, 2);  // one stage alone receives nothing
+    deep.parallel.shard = key.shard;
     const StageKinds kinds(deep);
-    Passes found{key, {}, kinds.kind, {}};
-    for (const int stage : kinds.first) {
-      const PaperRank rank(deep, {ranks, 1}, stage * (ranks / static_cast<int>(stages)));
-      RankProgram program = record_program(rank, 0, cluster_);
-      found.programs.push_back(std::move(program.chunks.front()));
-      found.groups = std::move(program.groups);
+    std::vector<const RankProgram*> by_stage;
+    for (const size_t kind : kinds.kind) {
+      const std::pair of(key, kinds.signature[kind]);
+      if (!passes_.contains(of)) {
+        const PaperRank rank(deep, {ranks, 1}, kinds.first[kind] * (ranks / static_cast<int>(stages)));
+        passes_[of] = record_program(rank, 0, cluster_);
+      }
+      by_stage.push_back(&passes_[of]);
     }
-    return passes_ = std::move(found);
+    return by_stage;
   }
 
-  /// Seconds of a token on a device that the work of all its layers takes at least. It is the same however
-  /// layers lie in stages and whatever is sharded: kernels follow from tensor and expert ranks, the
-  /// micro-batch and recomputation alone.
-  double work_of_token(LayoutChoice choice, const Recipe& recipe) {
-    const LayoutChoice key{.tensor = choice.tensor,
-                           .expert = choice.expert,
-                           .micro = choice.micro,
-                           .recompute = choice.recompute};
+  /// Kernels follow from tensor and expert ranks, the micro-batch, recomputation, and whether they read the
+  /// masters or copies of them.
+  static LayoutChoice work_key(const LayoutChoice& c) {
+    return {.tensor = c.tensor,
+            .expert = c.expert,
+            .shard = c.shard == ShardLevel::none ? ShardLevel::none : ShardLevel::optimizer,
+            .micro = c.micro,
+            .recompute = c.recompute};
+  }
+
+  /// Seconds of a token on a device that the work of all its layers takes at least: the same however they lie
+  /// in stages and whatever is sharded.
+  double work_of_token(const LayoutChoice& choice, const Recipe& recipe) {
+    const LayoutChoice key = work_key(choice);
     const auto known = works_.find(key);
     if (known != works_.end()) return known->second;
-    const Passes& passes = passes_of(choice, recipe);
-    std::vector<const StagePrograms*> stages;
-    for (const size_t kind : passes.kind) stages.push_back(&passes.programs[kind]);
     const bool merged = recipe.parallel.schedule == PipelineScheduleKind::merged;
     return works_[key] = static_cast<double>(choice.tensor) /
                          static_cast<double>(choice.micro * recipe.phases[0].sequence) *
-                         least_seconds(stages, passes.groups, cluster_, what_, merged);
+                         least_seconds(passes_of(choice, recipe), cluster_, what_, merged);
   }
 
   RunTime time_of(const LayoutChoice& choice, const Recipe& recipe) {
-    const Passes& passes = passes_of(choice, recipe);
+    const std::vector<const RankProgram*> passes = passes_of(choice, recipe);
     const StageKinds kinds(recipe);
     std::vector<std::unique_ptr<PaperRank>> ranks;
     std::vector<RankProgram> programs(kinds.first.size());
     for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
       const int stage = kinds.first[kind];
       ranks.push_back(std::make_unique<PaperRank>(recipe, PlanFor{ranks_, 1}, rank_of(recipe, stage)));
-      programs[kind].groups = passes.groups;
+      programs[kind].groups = group_shapes(*ranks.back(), cluster_);
       for (int64_t c = 0; c < choice.chunks; ++c)
         programs[kind].chunks.push_back(
-            passes.programs[passes.kind[static_cast<size_t>(c * choice.pipeline + stage)]]);
+            passes[static_cast<size_t>(c * choice.pipeline + stage)]->chunks.front());
     }
     std::vector<StageRank> stages;
     for (const size_t kind : kinds.kind) stages.push_back({ranks[kind].get(), &programs[kind]});
@@ -370,82 +360,81 @@ class Search {
     return plan_rank(PaperRank(recipe, {ranks_, 1}, rank_of(recipe, stage)));
   }
 
-  static LayoutChoice one_sequence(LayoutChoice choice) {
-    choice.micro = 1;
-    return choice;
-  }
-  /// A plan of few micro-batches says that more of them do not fit either.
-  bool exceeds(int64_t bytes) const { return static_cast<double>(bytes) > kPacking * capacity(); }
-
-  /// Of the first stage with micro-batches of one sequence: larger ones need more. 0: not known.
-  int64_t least_bytes(const LayoutChoice& choice) {
-    const LayoutChoice one = one_sequence(choice);
-    const auto known = least_.find(one);
-    if (known != least_.end()) return known->second;
-    try {
-      const Recipe recipe = only_phase(candidate_of(one).recipe, base_.phases[phase_].name);
-      return least_[one] = plan_of(filled(recipe, one), 0).memory.on_device();
-    } catch (const Error&) {  // a recipe may refuse them where it takes larger ones
-      return least_[one] = 0;
+  /// What the first stage holds between passes with micro-batches of one sequence: larger ones hold more. 0:
+  /// not known.
+  int64_t held_bytes(LayoutChoice one) try {
+    one.micro = 1, one.shard = ShardLevel::optimizer;
+    const Recipe recipe = only_phase(candidate_of(one).recipe, base_.phases[phase_].name);
+    const std::vector<const RankProgram*> passes = passes_of(one, recipe);
+    const PhaseConfig s = filled(recipe, one).phases[0];
+    const auto schedule = make_pipeline_schedule(
+        recipe.parallel.schedule, {static_cast<int>(one.pipeline), static_cast<int>(one.chunks),
+                                   static_cast<int>(micro_batches(s, recipe.data_ranks()))});
+    int64_t held = 0, most = 0;
+    const auto run = [&](const Work& w) {
+      const int64_t bytes = passes[static_cast<size_t>(w.chunk * one.pipeline)]->held_bytes;
+      if (w.kind == WorkKind::forward) most = std::max(most, held += bytes);
+      if (w.kind == WorkKind::backward || w.kind == WorkKind::backward_weight) held -= bytes;
+    };
+    for (const ScheduleEntry& e : schedule.ranks.front()) {
+      run(e.work);
+      if (e.beside) run(*e.beside);
     }
+    return most;
+  } catch (const Error&) {  // a recipe may refuse them where it takes larger ones
+    return 0;
   }
 
-  /// Plans of few micro-batches first, which refuse most of what does not fit; then of all.
+  /// Plans of few micro-batches first, which refuse most of what does not fit; then of all, where packing
+  /// could make a rank the fullest.
   void check_memory(const Entry& e, const Recipe& recipe, Layout& layout) {
-    layout.bytes = least_bytes(e.choice);
-    if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, kOneSequence);
+    const double most = kPacking * static_cast<double>(capacity());
     const Recipe few = filled(recipe, e.choice);
     const StageKinds kinds(recipe);
-    for (size_t kind = 0; kind < kinds.first.size() && few.phases[0].batch < recipe.phases[0].batch; ++kind) {
-      layout.bytes = plan_of(few, kinds.first[kind]).memory.on_device();
-      if (exceeds(layout.bytes)) return recompute_or_drop(e, layout, "the fullest rank needs");
-    }
-    double model_flops = 0, tokens = 1;
-    layout.bytes = 0;
+    std::vector<int64_t> bytes;
+    double model_flops = 0;  // of a token
     for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
-      const RankPlan of = plan_of(recipe, kinds.first[kind]);
-      layout.bytes = std::max(layout.bytes, of.memory.on_device());
-      if (static_cast<double>(layout.bytes) > capacity())
+      const RankPlan of = plan_of(few, kinds.first[kind]);
+      bytes.push_back(layout.bytes = of.memory.on_device());
+      if (static_cast<double>(layout.bytes) > most)
         return recompute_or_drop(e, layout, "the fullest rank needs");
       const auto alike = static_cast<double>(std::count(kinds.kind.begin(), kinds.kind.end(), kind));
-      model_flops +=
-          alike * static_cast<double>(ranks_) / static_cast<double>(kinds.kind.size()) * of.work.model_flops;
-      tokens = static_cast<double>(of.tokens);
+      model_flops += alike * static_cast<double>(ranks_) / static_cast<double>(kinds.kind.size()) *
+                     of.work.model_flops / static_cast<double>(of.tokens);
     }
+    const auto fullest = static_cast<double>(std::ranges::max(bytes));
+    for (size_t kind = 0; kind < bytes.size() && few.phases[0].batch < recipe.phases[0].batch; ++kind)
+      if (static_cast<double>(bytes[kind]) * kPacking >= fullest)
+        bytes[kind] = plan_of(recipe, kinds.first[kind]).memory.on_device();
+    layout.bytes = std::ranges::max(bytes);
+    if (layout.bytes > capacity()) return recompute_or_drop(e, layout, "the fullest rank needs");
     layout.step_seconds = e.time.step.seconds;
     layout.tokens_per_second = e.time.tokens_per_second;
-    layout.utilisation =
-        model_flops / tokens * e.time.tokens_per_second / OpCostModel(cluster_, what_.type).peak();
-    found_.push_back({1 / e.time.tokens_per_second, layout});
+    layout.utilisation = model_flops * e.time.tokens_per_second / OpCostModel(cluster_, what_.type).peak();
+    found_.push_back(layout);
   }
 
   void recompute_or_drop(const Entry& e, const Layout& layout, const char* what) {
-    too_large(layout, static_cast<double>(layout.bytes), what);
+    too_large(layout, what);
     LayoutChoice recomputed = e.choice;
-    recomputed.recompute = recompute_levels();
-    if (e.choice.recompute == recomputed.recompute || exceeds(least_bytes(recomputed))) return;
-    recomputed.recompute = e.choice.recompute + 1;
-    choose(recomputed, e.seconds);
+    if (++recomputed.recompute <= recompute_levels()) choose(recomputed, e.seconds);
   }
 
   /// For families of which none is among the best: how much slower their fastest is that fits. A family gives
   /// up after so many that do not.
   void explain_others() {
     constexpr int kTries = 12;
-    const double best = found_.front().seconds;
+    const double best = seconds_of(found_.front());
     const auto slower = [&](double seconds) { return 100 * (1 - best / seconds); };
     for (auto& [family, q] : queues_) {
-      const auto is_shown = [&](const Layout& l) { return l.family == family; };
-      const bool shown = std::any_of(result_.best.begin(), result_.best.end(), is_shown);
-      const auto has = [&] {
-        return std::any_of(found_.begin(), found_.end(), [&](const Found& f) { return is_shown(f.layout); });
-      };
-      for (int i = 0; i < kTries && !shown && !q.empty() && !has(); ++i) advance(q);
-      for (const Found& f : found_)
-        if (is_shown(f.layout))
-          reasons_.add(family, f.seconds / best,
-                       fmt::format("{}: {:.1f} % slower than the best", f.layout.text, slower(f.seconds)));
-      if (!q.empty() && !shown && !has())
+      const auto is_of = [&](const Layout& l) { return l.family == family; };
+      const bool shown = std::ranges::any_of(result_.best, is_of);
+      const auto first = [&] { return std::ranges::find_if(found_, is_of); };
+      for (int i = 0; i < kTries && !shown && !q.empty() && first() == found_.end(); ++i) advance(q);
+      if (const auto f = first(); f != found_.end())
+        reasons_.add(family, seconds_of(*f) / best,
+                     fmt::format("{}: {:.1f} % slower than the best", f->text, slower(seconds_of(*f))));
+      else if (!q.empty() && !shown)
         reasons_.add(family, kTooLarge / 2,
                      fmt::format("{}: at least {:.1f} % slower than the best",
                                  candidate_of(q.top().choice).layout.text, slower(q.top().seconds)));
@@ -465,9 +454,9 @@ class Search {
   PartTimes parts_;                       ///< of a device that has the whole model
   std::map<LayoutChoice, double> works_;  ///< work_of_token()
   std::map<LayoutChoice, FirstStage> first_stages_;
-  std::map<LayoutChoice, int64_t> least_;  ///< least_bytes()
-  Passes passes_;
-  std::vector<Found> found_;  ///< by time
+  /// By work_key() and the layers of a stage.
+  std::map<std::pair<LayoutChoice, std::string>, RankProgram> passes_;
+  std::vector<Layout> found_;  ///< by time
   Reasons reasons_;
   SearchResult result_;
 };

@@ -128,10 +128,10 @@ DeviceKind TrainEngine::device_of_weights() const {
 void TrainEngine::build_model(Backing backing) {
   const RankGroups& groups = ranks_->groups();
   // What each pipeline stage holds follows from the names of the whole model's parameters.
-  const Decoder whole(recipe_.model);
+  Decoder whole(recipe_.model);
   pipeline_ = std::make_unique<PipelineGroups>(groups.grid(), groups.rank(), ranks_->group_maker(),
                                                layout_of(recipe_.parallel, recipe_.model), whole.table());
-  model_ = std::make_unique<Model>(recipe_.model, recipe_.model_precision(),
+  model_ = std::make_unique<Model>(std::move(whole), recipe_.model_precision(),
                                    pipeline_->placement(groups.placement()), backing, weights_device_);
   model_->join([&groups](Context& c) {
     groups.join(c);

@@ -167,6 +167,29 @@ data::Batch blank_batch(int64_t sequences, int64_t length, int64_t document = 0)
   return batch;
 }
 
+/// Notes what is in memory after a pipeline's first forward and not after its first backward pass, and tells
+/// another observer of all.
+class HeldBytes final : public ScheduleObserver {
+ public:
+  HeldBytes(const Arena& arena, int64_t& held, ScheduleObserver* next)
+      : arena_(arena), held_(held), next_(next) {}
+  void before_entry(std::span<const ScheduleEntry> entries) override {
+    if (next_ != nullptr) next_->before_entry(entries);
+  }
+  void after_entry(const ScheduleEntry& entry) override {
+    const bool forward = entry.work.kind == WorkKind::forward;
+    if (forward ? held_ == 0 : !complete_) held_ += (forward ? 1 : -1) * arena_.live_bytes();
+    complete_ |= !forward;
+    if (next_ != nullptr) next_->after_entry(entry);
+  }
+
+ private:
+  const Arena& arena_;
+  int64_t& held_;
+  ScheduleObserver* const next_;
+  bool complete_ = false;
+};
+
 }  // namespace
 
 double StepPlan::flops() const {
@@ -202,13 +225,16 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
     plan.gathered_weight_bytes =
         WeightGatherer::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
-    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena, nullptr, observers.schedule);
+    HeldBytes held(arena, plan.held_bytes, observers.schedule);
+    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena, nullptr, &held);
   } else {
     plan.gathered_weight_bytes = model.weights().transient_bytes();
     Tape tape(arena, how);
     const auto step = make(tape, 0);
     step->forward(whole_model(model.config()), {});
+    plan.held_bytes = arena.live_bytes();
     Backward(tape).run();
+    plan.held_bytes -= arena.live_bytes();
   }
   plan.memory = plan_memory(arena.allocations());
   plan.peak_bytes = arena.peak_bytes();

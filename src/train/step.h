@@ -26,7 +26,8 @@ std::vector<ParamView> optimizer_views(const WeightSet& weights, const GradientB
 struct StepPlan {
   int64_t micro_batches = 1;  ///< that were run
   MemoryPlan memory;
-  int64_t peak_bytes = 0;                     ///< largest sum of live buffers
+  int64_t peak_bytes = 0;  ///< largest sum of live buffers
+  int64_t held_bytes = 0;  ///< what the first micro-batch holds between its passes, at least
   std::map<std::string, int64_t> categories;  ///< at the peak
   int64_t gathered_weight_bytes = 0;          ///< at most, of other ranks' weights (ShardLevel::full)
   TapeProfile work;                           ///< calls and FLOPs by op

@@ -106,13 +106,19 @@ TEST(Search, ALongStepIsExtendedToWhatItTakes) {
                  extended = time_stages(stages, 0, count, here, {}, true).step.seconds;
     EXPECT_NEAR(extended, whole, 1e-9 * whole) << count << " micro-batches, " << ranks.size() << " stages";
     // The bound by which the search leaves layouts out.
-    std::vector<const StagePrograms*> passes;
-    for (const RankProgram& program : programs)
-      for (const StagePrograms& chunk : program.chunks) passes.push_back(&chunk);
-    const double least = least_seconds(passes, programs[0].groups, here, {}, false) *
-                         static_cast<double>(count) / static_cast<double>(ranks.size());
+    std::vector<const RankProgram*> passes;
+    for (const RankProgram& program : programs) passes.push_back(&program);
+    const double least = least_seconds(passes, here, {}, false) * static_cast<double>(count) /
+                         static_cast<double>(ranks.size());
     EXPECT_LE(least, whole);
     EXPECT_GE(least, 0.5 * whole) << "or it would leave nothing out";
+    // The same for memory: the first stage has as many micro-batches under way as there are stages.
+    if (recipe.parallel.chunks == 1) {
+      const int64_t held = programs[0].held_bytes * std::ssize(ranks);
+      const int64_t activations = plan_rank(*ranks[0]).memory.activations;
+      EXPECT_LE(held, activations);
+      EXPECT_GE(held, activations / 2);
+    }
   }
 }
 
