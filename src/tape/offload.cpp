@@ -4,17 +4,22 @@
 
 namespace ingot {
 
-void SavedValues::start_offload(int32_t id) {
+void SavedValues::start_offload(int32_t id) noexcept {
   Slot& v = slots_[id];
   if (v.block.bytes == 0) return;
-  transfers_.complete(v.pending_transfer);
-  if (state_.has_memory()) {
-    OffloadStore* const store = state_.options.offload_store;
-    INGOT_CHECK(store != nullptr, "the policy offloads value {}, but the tape has no offload store", id);
-    v.store_handle = store->write(v.data, v.meta.bytes());
+  try {
+    transfers_.complete(v.pending_transfer);
+    if (state_.has_memory()) {
+      OffloadStore* const store = state_.options.offload_store;
+      INGOT_CHECK(store != nullptr, "the policy offloads value {}, but the tape has no offload store", id);
+      v.store_handle = store->write(v.data, v.meta.bytes());
+    }
+    slots_.move(v, Residency::offloading);
+    offloading_.emplace_back(id, state_.current_segment());
+  } catch (...) {
+    discard_copy(v);
+    keep_failure();
   }
-  slots_.move(v, Residency::offloading);
-  offloading_.emplace_back(id, state_.current_segment());
 }
 
 void SavedValues::finish_offloads(int32_t before_segment) {

@@ -15,7 +15,7 @@ void SavedValues::pack(Slot& v) noexcept {
     slots_.keep_packed(v);
   } catch (...) {
     slots_.free_packed(v);
-    if (!failure_) failure_ = std::current_exception();
+    keep_failure();
   }
 }
 
@@ -31,10 +31,6 @@ void SavedValues::run(const PackedForm::Step& step, const Slot& v, const Tensor&
   const Node node{step.op, step.attr, {}, {}, state_.node(v.producer).segment};
   OpCall call{node.attr.data(), {&from, 1}, {&to, 1}, {}, {}};
   kernels_.run(node, call, Direction::forward);
-}
-
-void SavedValues::rethrow_failure() const {
-  if (failure_) std::rethrow_exception(failure_);
 }
 
 }  // namespace ingot

@@ -57,6 +57,14 @@ void SavedValues::release_if_unused(int32_t id) {
     release_recompute_inputs(producer);
 }
 
+void SavedValues::keep_failure() noexcept {
+  if (!failure_) failure_ = std::current_exception();
+}
+
+void SavedValues::rethrow_failure() const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
 void SavedValues::free_buffer(Slot& v, Residency to) {
   if (!v.holds_memory()) return;
   transfers_.detach(v);

@@ -23,7 +23,7 @@ class SavedValues {
   void unsave(int32_t id);
   void drop_ref(int32_t id);
   /// Frees a value that nobody needs, and one that the policy does not keep. Is called by destructors: what
-  /// rounding it threw, rethrow_failure() throws, and the value stays whole.
+  /// rounding it or handing it to the store threw, rethrow_failure() throws, and the value stays whole.
   void release_if_unused(int32_t id);
   void rethrow_failure() const;
   /// Puts a value that backward reads into memory: recomputes it, reads it back, or widens it.
@@ -43,10 +43,12 @@ class SavedValues {
   Node recompute_plan(const Node& node) const;
   void release_recompute_inputs(Node& node);
   void recompute(Node& producer);
+  /// The exception that is being handled; the first one stays.
+  void keep_failure() noexcept;
   void pack(Slot& slot) noexcept;
   void unpack(Slot& slot);
   void run(const PackedForm::Step& step, const Slot& slot, const Tensor& from, const Tensor& to);
-  void start_offload(int32_t id);
+  void start_offload(int32_t id) noexcept;
   void prefetch(int32_t id);
   void finish_prefetch(Slot& slot);
   void discard_copy(Slot& slot);

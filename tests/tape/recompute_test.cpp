@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "ops/activation/activation.h"
 #include "ops/registry.h"
 #include "support/tape_pass.h"
 #include "train/memory_policy.h"
@@ -168,6 +169,60 @@ TEST_F(RecomputeTest, AForwardWithoutBackwardLeavesTheStoreEmpty) {
     EXPECT_GT(arena.live_bytes(), 0);
   }
   EXPECT_EQ(arena.live_bytes(), 0);
+}
+
+/// Has no space for what the destructor of the last handle hands it from the second value on.
+class FullStore final : public OffloadStore {
+ public:
+  Handle write(const void*, int64_t) override {
+    if (++written > 1) throw Error("the store has no space", "make some");
+    return 7;
+  }
+  void read(Handle, void*) override {}
+  void wait(Handle) override {}
+  void forget(Handle handle) override {
+    EXPECT_EQ(handle, 7);
+    ++forgotten;
+  }
+  int written = 0, forgotten = 0;
+};
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Offload, WhatTheStoreThrowsComesFromTheNextOpAndTheNextSegment) {
+  const NamedPolicy policy({}, {"activation"});
+  const std::vector<float> numbers(64, 0.5f), ones(64, 1.0f);
+  FullStore full;
+  for (OffloadStore* const store : {static_cast<OffloadStore*>(&full), static_cast<OffloadStore*>(nullptr)}) {
+    HeapArena arena;
+    {
+      Tape tape(arena, {.policy = &policy, .offload_store = store});
+      const Value x = tape.leaf(Tensor::of(numbers.data(), {8, 8}), true);
+      const auto gelu = [&](const Value& of) {
+        return activation(tape, {ActivationKind::gelu, DType::f32}, of);
+      };
+      Value a = gelu(x), b = gelu(a);
+      const Value y = gelu(b);
+      const int64_t whole = arena.live_bytes();
+      a = {}, b = {};
+      EXPECT_EQ(arena.live_bytes(), whole) << "the first stays as long as it is written";
+      const char* const text = store != nullptr ? "the store has no space" : "the tape has no offload store";
+      EXPECT_NE(error_of([&] { gelu(x); }).find(text), std::string::npos);
+      tape.seed(y, Tensor::of(ones.data(), {8, 8}));
+      EXPECT_NE(error_of([&] { Backward(tape).run(); }).find(text), std::string::npos);
+    }
+    EXPECT_EQ(arena.live_bytes(), 0);
+  }
+  EXPECT_EQ(full.written, 2);
+  EXPECT_EQ(full.forgotten, 1);
 }
 
 }  // namespace ingot::test::recompute_test
