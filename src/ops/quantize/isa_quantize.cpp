@@ -8,14 +8,14 @@ namespace ingot::INGOT_ISA {
 void quantize_rows(const QuantizeRows& p, int64_t begin, int64_t end) {
   typed(p.x, p.x_type, [&](auto* x) {
     for (int64_t t = begin; t < end; ++t)
-      for (int64_t tile = 0; tile < tiles_of(p.width); ++tile) quantize_tile(p, x, t, tile);
+      for (int64_t tile = 0; tile < quantized_tiles(p.width); ++tile) quantize_tile(p, x, t, tile);
   });
 }
 
 void dequantize_rows(const DequantizeRows& p, int64_t begin, int64_t end) {
   typed(p.x, p.x_type, [&](auto* x) {
     for (int64_t t = begin; t < end; ++t)
-      for (int64_t tile = 0; tile < tiles_of(p.width); ++tile) dequantize_tile(p, x, t, tile);
+      for (int64_t tile = 0; tile < quantized_tiles(p.width); ++tile) dequantize_tile(p, x, t, tile);
   });
 }
 

@@ -3,12 +3,17 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/gpu/anywhere.h"
 #include "device/simd/isa.h"
 
 namespace ingot {
 
 /// Columns of a tile, which share a scale.
 inline constexpr int64_t kQuantizedTile = 128;
+/// Tiles of a row: ceil_div(), which code of a GPU cannot call.
+INGOT_ANYWHERE constexpr int64_t quantized_tiles(int64_t width) {
+  return (width + kQuantizedTile - 1) / kQuantizedTile;
+}
 
 struct QuantizeRows {
   int64_t rows, width;

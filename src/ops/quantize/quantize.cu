@@ -9,19 +9,19 @@ namespace {
 template <class X>
 INGOT_KERNEL(kRowKernelThreads)
 quantize_kernel(const QuantizeRows p) {
-  const int64_t tiles = tiles_of(p.width), row = row_of_thread() / tiles;
+  const int64_t tiles = quantized_tiles(p.width), row = row_of_thread() / tiles;
   if (row < p.rows) quantize_tile(p, static_cast<const X*>(p.x), row, row_of_thread() % tiles);
 }
 
 template <class X>
 INGOT_KERNEL(kRowKernelThreads)
 dequantize_kernel(const DequantizeRows p) {
-  const int64_t tiles = tiles_of(p.width), row = row_of_thread() / tiles;
+  const int64_t tiles = quantized_tiles(p.width), row = row_of_thread() / tiles;
   if (row < p.rows) dequantize_tile(p, static_cast<X*>(p.x), row, row_of_thread() % tiles);
 }
 
 GpuGrid grid_of_tiles(int64_t rows, int64_t width) {
-  return grid_of_rows(rows * ((width + kQuantizedTile - 1) / kQuantizedTile));
+  return grid_of_rows(rows * quantized_tiles(width));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #pragma once
 #include <optional>
 
+#include "base/round.h"
 #include "ops/quantize/isa_quantize.h"
 #include "tape/tape.h"
 
@@ -30,11 +31,11 @@ namespace ingot {
 
 /// Bytes of a row of `width` columns.
 constexpr int64_t quantized_width(int64_t width) {
-  return width + (width + kQuantizedTile - 1) / kQuantizedTile;
+  return width + quantized_tiles(width);
 }
 /// The columns of a row of that many bytes.
 constexpr int64_t dequantized_width(int64_t bytes) {
-  return bytes - (bytes + kQuantizedTile) / (kQuantizedTile + 1);
+  return bytes - ceil_div(bytes, kQuantizedTile + 1);
 }
 
 struct DequantizeAttr {

@@ -10,9 +10,6 @@ namespace {
 
 constexpr int32_t kInfinity = 0x7F800000, kQuietNan = 0x7FC00000, kNanScale = 0xFF, kNanCode = 0x7F;
 
-INGOT_INLINE int64_t tiles_of(int64_t width) {
-  return (width + kQuantizedTile - 1) / kQuantizedTile;
-}
 INGOT_INLINE int columns_of(int64_t width, int64_t tile) {
   return static_cast<int>(min64(kQuantizedTile, width - tile * kQuantizedTile));
 }
@@ -80,7 +77,7 @@ template <class X>
 INGOT_INLINE void quantize_tile(const QuantizeRows& p, const X* x, int64_t row, int64_t tile) {
   const int n = columns_of(p.width, tile);
   x += row * p.width + tile * kQuantizedTile;
-  uint8_t* const q = p.q + row * (p.width + tiles_of(p.width));
+  uint8_t* const q = p.q + row * (p.width + quantized_tiles(p.width));
   uint8_t* const codes = q + tile * kQuantizedTile;
   const int32_t scale = scale_of(largest_of(x, n));
   if (writes_scalars()) q[p.width + tile] = static_cast<uint8_t>(scale);
@@ -96,7 +93,7 @@ template <class X>
 INGOT_INLINE void dequantize_tile(const DequantizeRows& p, X* x, int64_t row, int64_t tile) {
   const int n = columns_of(p.width, tile);
   x += row * p.width + tile * kQuantizedTile;
-  const uint8_t* const q = p.q + row * (p.width + tiles_of(p.width));
+  const uint8_t* const q = p.q + row * (p.width + quantized_tiles(p.width));
   const uint8_t* const codes = q + tile * kQuantizedTile;
   const int32_t scale = q[p.width + tile];
   if (scale == kNanScale)
