@@ -23,11 +23,11 @@ constexpr size_t kGuardBytes = 4096;  // below the stack, which nothing may touc
 
 }  // namespace
 
-Fiber::Fiber(size_t stack_bytes) : stack_bytes_(stack_bytes) {
-  void* const memory = mmap(nullptr, kGuardBytes + stack_bytes, PROT_READ | PROT_WRITE,
+void Fiber::map_stack() {
+  void* const memory = mmap(nullptr, kGuardBytes + stack_bytes_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED)
-    throw Error(fmt::format("no memory for a stack of {} bytes", stack_bytes),
+    throw Error(fmt::format("no memory for a stack of {} bytes", stack_bytes_),
                 "raise the limit of `ulimit -v`");
   memory_ = static_cast<char*>(memory);
   mprotect(memory_, kGuardBytes, PROT_NONE);
@@ -37,6 +37,7 @@ Fiber::Fiber(size_t stack_bytes) : stack_bytes_(stack_bytes) {
 }
 
 Fiber::~Fiber() {
+  if (memory_ == nullptr) return;
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(sanitizer_);
 #endif
@@ -45,6 +46,7 @@ Fiber::~Fiber() {
 
 void Fiber::start(std::function<void()> work) {
   INGOT_CHECK(has_ended(), "a fiber has work");
+  if (memory_ == nullptr) map_stack();
   work_ = std::move(work);
   getcontext(&own_);
   own_.uc_stack.ss_sp = memory_ + kGuardBytes;

@@ -12,13 +12,13 @@ namespace ingot {
 /// thrown or handled belong to their own stack.
 class Fiber {
  public:
-  /// Memory of the stack is taken as it is used. Error: no addresses are left.
-  explicit Fiber(size_t stack_bytes = size_t{8} << 20);
+  explicit Fiber(size_t stack_bytes = size_t{8} << 20) : stack_bytes_(stack_bytes) {}
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// The next enter() begins `work`, which must not throw. Earlier work has ended.
+  /// The next enter() begins `work`, which must not throw. Earlier work has ended. The first start() takes
+  /// addresses for the stack, whose memory is taken as it is used. Error: no addresses are left.
   void start(std::function<void()> work);
   /// Runs the work until it leaves or ends.
   void enter();
@@ -27,6 +27,7 @@ class Fiber {
   bool has_ended() const { return !work_; }
 
  private:
+  void map_stack();
   static void begin(unsigned high, unsigned low);
   /// What the runtime of exceptions keeps for each thread.
   struct ThrownExceptions {
@@ -36,7 +37,7 @@ class Fiber {
   void switch_stack(ucontext_t& from, const ucontext_t& to, bool into, bool ends);
 
   const size_t stack_bytes_;
-  char* memory_;
+  char* memory_ = nullptr;  ///< of the stack, from the first start() on
   std::function<void()> work_;
   ucontext_t own_{}, outside_{};
   ThrownExceptions exceptions_;  ///< of the stack that does not run

@@ -73,4 +73,18 @@ TEST(Fiber, HasTheStackThatWasAskedFor) {
   EXPECT_EQ(found, 700);
 }
 
+TEST(Fiber, TakesAddressesWhenItStarts) {
+  Fiber fiber(size_t{1} << 60);  // more than there are
+  bool has_run = false;
+  try {
+    fiber.start([&] { has_run = true; });
+    ADD_FAILURE() << "it started";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("no memory for a stack"), std::string::npos);
+  }
+  EXPECT_TRUE(fiber.has_ended());
+  EXPECT_THROW(fiber.enter(), InternalError);
+  EXPECT_FALSE(has_run);
+}
+
 }  // namespace ingot::test::fiber_test
