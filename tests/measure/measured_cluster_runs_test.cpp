@@ -175,7 +175,9 @@ TEST(MeasuredCluster, PointsOfProductsAreOfTheirOp) {
   head.op = "head";
   r.ranks.front().steps.front().ops = {span({512, 256, 128, 0, 0}, OpPass::forward, 1, 50e9), head};
   for (const DevicePoint& p : points_of(r, 0.1, 60))
-    if (p.op != "update") EXPECT_NEAR(p.tflops, p.op == "head" ? 0.02 : 0.05, 1e-9) << p.op;
+    if (p.op != "update") {
+      EXPECT_NEAR(p.tflops, p.op == "head" ? 0.02 : 0.05, 1e-9) << p.op;
+    }
 }
 
 TEST(MeasuredCluster, PointsAreOfTheMedianStep) {
