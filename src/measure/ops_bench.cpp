@@ -5,7 +5,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "base/clock.h"
 #include "base/parallel.h"
@@ -42,10 +41,12 @@ class Repeater final : public TapeObserver {
   bool wants_tensors() const override { return false; }
 
   void ran(const OpRun& run) override {
-    seen_.insert(run.op.name);
+    bool& runs_forward = seen_[run.op.name];
+    runs_forward |= !run.is_recompute;
     const std::vector<std::string>& only = options_.only;
     const bool wanted = only.empty() || std::find(only.begin(), only.end(), run.op.name) != only.end();
-    if (!wanted || run.is_recompute || time_of(run.op) == TimeOf::exchanges) return;
+    const bool repeats = run.is_recompute && runs_forward;  // dequantize runs in backward alone
+    if (!wanted || repeats || time_of(run.op) == TimeOf::exchanges) return;
     std::vector<Tensor> gradients;
     std::string how;
     for (const GradSlot& g : run.call.d_in) gradients.push_back(g.tensor), how += g.accumulate ? '+' : '=';
@@ -68,7 +69,7 @@ class Repeater final : public TapeObserver {
     ++report_.rows[at->second].calls;
   }
 
-  const std::set<std::string>& seen() const { return seen_; }
+  const std::map<std::string, bool>& seen() const { return seen_; }
   std::vector<double> peaks;
 
  private:
@@ -94,7 +95,7 @@ class Repeater final : public TapeObserver {
   const OpsBenchOptions& options_;
   ReadRate* memory_;
   std::map<std::string, size_t> known_;
-  std::set<std::string> seen_;
+  std::map<std::string, bool> seen_;  ///< ops, and whether they have run forward
 };
 
 }  // namespace

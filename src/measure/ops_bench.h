@@ -17,7 +17,7 @@ struct OpsBenchOptions {
   double read_gbs = 0;     ///< B where it is known; 0: measured
 };
 
-/// All executions with the same op, pass, attributes and shapes.
+/// All executions with the same op, pass, attributes and shapes. A recomputation of what ran forward is none.
 struct OpRow {
   std::string op, segment;  ///< segment: of the first of them
   OpPass pass = OpPass::forward;

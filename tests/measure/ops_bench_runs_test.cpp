@@ -2,6 +2,7 @@
 // flag.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "measure/ops_bench.h"
@@ -35,6 +36,33 @@ TEST(OpsBench, CountsEveryExecutionAndMeasuresEachKindOnce) {
   for (const OpRow& row : r.rows) attention += row.op == "attention" && row.pass == OpPass::forward;
   EXPECT_EQ(attention, 1) << "layers are alike";
   for (const std::string& op : r.absent) EXPECT_FALSE(plan.work.contains(op)) << op;
+}
+
+/// What runs in backward alone has rows, and what is repeated there has no others.
+TEST(OpsBench, ValuesInFp8HaveRowsOfBothOps) {
+  const PresetStep step{.preset = "zaya-tiny", .batch = 2, .length = 16, .vocab = 64};
+  const OpsBenchOptions once{
+      .only = {"activation", "quantize", "dequantize"}, .trials = 1, .seconds = 1e-6, .read_gbs = 10};
+  std::map<std::string, int64_t> calls[3];
+  for (const int i : {0, 1, 2}) {
+    std::vector<std::string> fields;
+    if (i > 0) fields.emplace_back(R"(--memory.fp8=["activation","add_norm.h"])");
+    if (i > 1) fields.emplace_back(R"(--memory.recompute=["activation"])");
+    const OpsBenchReport r = bench_ops(preset_recipe(step, fields), once);
+    for (const OpRow& row : r.rows) {
+      calls[i][row.op] += row.calls;
+      EXPECT_EQ(row.pass == OpPass::recompute, row.op == "dequantize") << row.op;
+    }
+    for (const char* op : {"quantize", "dequantize"})
+      EXPECT_EQ(std::count(r.absent.begin(), r.absent.end(), op), i == 0) << op;
+  }
+  EXPECT_GT(calls[2]["quantize"], 0);
+  EXPECT_GT(calls[1]["quantize"], calls[2]["quantize"]) << "recompute comes first";
+  for (const int i : {1, 2}) {
+    EXPECT_EQ(calls[i]["dequantize"], calls[i]["quantize"]);
+    calls[i].erase("quantize"), calls[i].erase("dequantize");
+    EXPECT_EQ(calls[i], calls[0]);
+  }
 }
 
 TEST(OpsBench, RooflineTimeIsTheLongerOfFlopsAndBytes) {
