@@ -46,29 +46,20 @@ namespace ingot {
   op(without_halo)        \
   op(rows_to_heads)       \
   op(heads_to_rows)       \
-  op(context_attention)
-
-/// Ops whose results are fixed to the bit by a format. They are not in the fingerprint, since every set of
-/// kernels computes the same, and runs of releases without them resume.
-#define INGOT_FORMAT_OPS(op) op(quantize) op(dequantize)
+  op(context_attention)   \
+  op(quantize)            \
+  op(dequantize)
 // clang-format on
 
 #define INGOT_DECLARE_OP(name) const Op& name##_op();
 #define INGOT_ADDRESS_OF_OP(name) &name##_op(),
 INGOT_OPS(INGOT_DECLARE_OP)
-INGOT_FORMAT_OPS(INGOT_DECLARE_OP)
 
 namespace {
 
 std::vector<const Op*>& list() {
-  static std::vector<const Op*> ops = {INGOT_OPS(INGOT_ADDRESS_OF_OP) INGOT_FORMAT_OPS(INGOT_ADDRESS_OF_OP)};
+  static std::vector<const Op*> ops = {INGOT_OPS(INGOT_ADDRESS_OF_OP)};
   return ops;
-}
-
-bool is_of_a_format(const Op* op) {
-  for (const Op* one : {INGOT_FORMAT_OPS(INGOT_ADDRESS_OF_OP)})
-    if (op == one) return true;
-  return false;
 }
 
 }  // namespace
@@ -84,9 +75,7 @@ void register_op(const Op& op) {
 }
 
 std::string kernel_set_fingerprint(DType compute, DeviceKind device) {
-  std::vector<const Op*> ops = all_ops();
-  std::erase_if(ops, is_of_a_format);
-  return kernel_set_fingerprint(ops, compute == DType::bf16 ? device : DeviceKind::cpu);
+  return kernel_set_fingerprint(all_ops(), compute == DType::bf16 ? device : DeviceKind::cpu);
 }
 
 std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind device) {
@@ -94,6 +83,7 @@ std::string kernel_set_fingerprint(std::span<const Op* const> ops, DeviceKind de
   // bits.
   std::string text = "ingot-kernels-1;";
   for (const Op* op : ops) {
+    if (op->has_bits_of_a_format) continue;
     text += op->name;
     for (const Kernel& k : op->kernels) {
       if (k.device == DeviceKind::cpu) text += fmt::format(",{}", k.name);

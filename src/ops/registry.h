@@ -20,7 +20,7 @@ void register_op(const Op& op);
 
 /// Hash of what decides the bits of results on a device: the ops, the order of the CPU's kernels, and, where
 /// products read bf16 (`compute`), those kernels of the device that do not have the CPU's bits and are on.
-/// Without any of these it is the CPU's. Ops whose bits a format fixes are not in it. Recorded in runs and
+/// Without any of these it is the CPU's. Not in it: ops with Op::has_bits_of_a_format. Recorded in runs and
 /// checkpoints.
 std::string kernel_set_fingerprint(DType compute, DeviceKind device = compute_device());
 /// The same of these ops alone, in bf16.

@@ -182,6 +182,9 @@ struct Op {
   /// merged output stays in memory, its other outputs are recomputed from it, and nothing before it needs to
   /// be recomputed. std::nullopt: the op is recomputed whole.
   std::optional<PartialRecompute> (*partial_recompute)(const void* attr) = nullptr;
+  /// A format fixes the results to the bit: every set of kernels computes the same, and the op is not in the
+  /// fingerprint of the set, so runs of releases without it resume.
+  bool has_bits_of_a_format = false;
   /// What the op makes of values that several ranks hold together (parallel/axis_types.h).
   AxisRule axis_rule = {};
 

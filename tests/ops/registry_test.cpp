@@ -47,7 +47,7 @@ std::map<std::string, std::set<std::string>> declared() {
 }
 
 TEST(Registry, EveryFolderIsRegistered) {
-  const auto listed = matches(kSource + "/src/ops", "registry.cpp", R"(  op\((\w+)\))");
+  const auto listed = matches(kSource + "/src/ops", "/registry.cpp", R"(  op\((\w+)\))");
   size_t count = 0;
   for (const auto& [folder, ops] : declared()) {
     EXPECT_EQ(ops.empty(), folder == "sequence") << "src/ops/" << folder << " declares no op";

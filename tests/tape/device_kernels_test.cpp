@@ -5,6 +5,7 @@
 #include "device/gpu/emulator.h"
 #include "device/sim/sim_device.h"
 #include "ops/add/add.h"
+#include "ops/quantize/quantize.h"
 #include "ops/registry.h"
 #include "support/support.h"
 #include "tape/tape.h"
@@ -127,6 +128,11 @@ TEST_F(DeviceKernels, CountInTheFingerprintIfTheyDoNotHaveTheBitsOfTheCpu) {
     EXPECT_EQ(of(*op, DeviceKind::cpu), of(plain, DeviceKind::cpu));
   EXPECT_EQ(of(exact, DeviceKind::sim), of(plain, DeviceKind::cpu));
   EXPECT_NE(of(rounding, DeviceKind::sim), of(plain, DeviceKind::cpu));
+  Op of_a_format = plain;
+  of_a_format.has_bits_of_a_format = true;
+  const std::span<const Op* const> none;
+  EXPECT_EQ(of(of_a_format, DeviceKind::cpu), kernel_set_fingerprint(none, DeviceKind::cpu));
+  EXPECT_TRUE(quantize_op().has_bits_of_a_format && dequantize_op().has_bits_of_a_format);
 }
 
 }  // namespace ingot::test::device_kernels_test

@@ -70,6 +70,7 @@ const Op& quantize_op() {
       .print = print,
       .kernels = with_gpu_kernels(
           "quantize", {{"cpu", refuse_quantize, forward, nullptr, nullptr}, quantize_reference()}),
+      .has_bits_of_a_format = true,
       .axis_rule = {.passes = kElementwise}};
   return op;
 }
@@ -85,6 +86,7 @@ const Op& dequantize_op() {
       .print = print_back,
       .kernels = with_gpu_kernels(
           "dequantize", {{"cpu", refuse_quantize, forward_back, nullptr, nullptr}, dequantize_reference()}),
+      .has_bits_of_a_format = true,
       .axis_rule = {.passes = kElementwise}};
   return op;
 }
