@@ -210,7 +210,7 @@ TEST(Quantize, TheErrorIsAtMostHalfAStep) {
 
 TEST(Quantize, Cases) {
   for (const DType type : {DType::f32, DType::bf16})
-    for (const int64_t width : {1, 5, 127, 128, 129, 300})
+    for (const int64_t width : {0, 1, 5, 127, 128, 129, 300})
       for (const int64_t rows : {0, 1, 7, 150}) {
         OpCase c;
         c.name = fmt::format("quantize {}x{} {}", rows, width, name_of(type));
@@ -243,7 +243,7 @@ TEST(Quantize, AnyNumbers) {
 
 TEST(Dequantize, Cases) {
   for (const DType type : {DType::f32, DType::bf16})
-    for (const int64_t width : {1, 5, 127, 128, 129, 300})
+    for (const int64_t width : {0, 1, 5, 127, 128, 129, 300})
       for (const int64_t rows : {0, 1, 256}) {
         OpCase c;
         c.name = fmt::format("dequantize {}x{} {}", rows, width, name_of(type));
@@ -263,6 +263,18 @@ TEST(Dequantize, Cases) {
             if (b >= 0xF7 && b < 0xFF) b = 0xF6;
         check_op(c);
       }
+}
+
+TEST(Dequantize, RefusesRowsThatQuantizeDoesNotMake) {
+  const DequantizeAttr attr;
+  TensorMeta x;
+  const auto infer = [&](int64_t bytes) {
+    const Tensor q(nullptr, Shape{2, bytes}, DType::u8);
+    dequantize_op().infer({&attr, {&q, 1}, {}, {}, {}}, {&x, 1});
+  };
+  infer(131);
+  EXPECT_EQ(x.shape, (Shape{2, 129}));
+  for (const int64_t bytes : {1, 130, 259}) EXPECT_THROW(infer(bytes), InternalError) << bytes;
 }
 
 TEST(Quantize, ValuesThatHaveAForm) {

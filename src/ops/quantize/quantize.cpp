@@ -17,7 +17,9 @@ void infer(const OpCall& call, std::span<TensorMeta> out) {
 void infer_back(const OpCall& call, std::span<TensorMeta> out) {
   const Tensor& q = call.in[0];
   INGOT_CHECK(q.shape().rank() == 2 && q.dtype() == DType::u8, "q {}", q.meta.str());
-  out[0] = {Shape{q.dim(0), dequantized_width(q.dim(1))}, call.attr<DequantizeAttr>().out};
+  const int64_t width = dequantized_width(q.dim(1));
+  INGOT_CHECK(quantized_width(width) == q.dim(1), "q {}: rows of no width have as many bytes", q.meta.str());
+  out[0] = {Shape{q.dim(0), width}, call.attr<DequantizeAttr>().out};
 }
 
 OpCost cost(const OpCall& call) {
