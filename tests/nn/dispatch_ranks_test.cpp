@@ -95,6 +95,7 @@ LayerRun run_layer(const ModelConfig& o, const Precision& precision, const Group
   GradientBuffer gradients(table, weights.placement(), precision.stream);
   gradients.begin_step();
   CountingCommunicator counting(group), across(*groups.across), inside(*groups.inside);
+  std::vector<double> memory[2];
   HeapArena arena;
   Tape tape(arena, {.sink = &gradients});
   Context c{tape, weights};
@@ -111,7 +112,9 @@ LayerRun run_layer(const ModelConfig& o, const Precision& precision, const Group
   }
   const Random random(4, RandomPurpose::test, static_cast<uint64_t>(group.rank()));
   const auto tensor = [&](uint64_t first) {
-    Tensor t(arena.allocate(kSentTokens * kWidth * 8, "test").data, {kSentTokens, kWidth}, precision.compute);
+    std::vector<double>& own = memory[first > 0];
+    own.resize(static_cast<size_t>(kSentTokens * kWidth));
+    Tensor t(own.data(), {kSentTokens, kWidth}, precision.compute);
     Array values(static_cast<size_t>(kSentTokens * kWidth));
     for (size_t i = 0; i < values.size(); ++i) values[i] = random.normal(first + i);
     reference::store(t, values);
