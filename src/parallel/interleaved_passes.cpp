@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/rank_groups.h"
 
 namespace ingot {
 namespace {
@@ -11,11 +12,6 @@ namespace {
 thread_local int current_pass = 0;
 
 }  // namespace
-
-int wait_length(const std::string& group) {
-  if (group == "expert" || group == "expert across nodes") return 2;
-  return group == "expert inside a node" || group.starts_with("context") ? 1 : 0;
-}
 
 int InterleavedPasses::current() {
   return current_pass;

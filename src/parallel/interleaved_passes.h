@@ -1,8 +1,8 @@
 // Two passes of one rank that run interleaved: while one waits for other ranks, the other computes.
 //
 // They take turns on one thread, the second on a stack of its own; a pass yields where it waits, except at a
-// wait that is shorter (wait_length()) than the one in which the other is: that one would only wait longer,
-// and this pass would come late to the exchange that takes longest.
+// wait that is shorter (wait_length() of rank_groups.h) than the one in which the other is: that one would
+// only wait longer, and this pass would come late to the exchange that takes longest.
 // Which one runs therefore follows from the programs and never from time: collectives begin in the same order
 // on all ranks, and results do not change.
 #pragma once
@@ -16,10 +16,6 @@
 #include "comm/communicator.h"
 
 namespace ingot {
-
-/// How long the exchanges of a group (parallel/rank_groups) take, compared with those of others: 2 for
-/// experts, 1 for experts inside a node and for context ranks, else 0.
-int wait_length(const std::string& group);
 
 class InterleavedPasses {
  public:

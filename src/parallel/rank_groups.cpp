@@ -7,6 +7,18 @@
 #include <tuple>
 
 namespace ingot {
+namespace {
+
+constexpr const char *kContext = "context", *kExpert = "expert", *kAcrossNodes = "expert across nodes",
+                     *kInsideNode = "expert inside a node";
+
+}  // namespace
+
+int wait_length(const std::string& group) {
+  if (group == kExpert || group == kAcrossNodes) return 2;
+  return group == kInsideNode || group.starts_with(kContext) ? 1 : 0;
+}
+
 RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const RankOptions& options)
     : grid_(grid),
       rank_(rank),
@@ -26,12 +38,12 @@ RankGroups::RankGroups(const Grid& grid, int rank, const GroupMaker& make, const
   data_ = group("data", {GridAxis::dp, GridAxis::cp});
   tokens_ = options.sequence_parallel ? group("tokens", {GridAxis::dp, GridAxis::cp, GridAxis::tp})
                                       : group("tokens", {GridAxis::dp, GridAxis::cp});
-  context_ = group("context", {GridAxis::cp});
+  context_ = group(kContext, {GridAxis::cp});
   make_context_groups(make);
   tensor_ = group("tensor", {GridAxis::tp});
   const std::vector<int> expert_ranks =
       same_rows ? grid.group({GridAxis::ep}, rank) : grid.group({GridAxis::ep, GridAxis::etp}, rank);
-  expert_ = make("expert", expert_ranks);
+  expert_ = make(kExpert, expert_ranks);
   if (options.dispatch == DispatchKind::hierarchical) make_node_groups(expert_ranks, make);
   expert_tensor_ = same_rows ? group("expert tensor", {}) : group("expert tensor", {GridAxis::etp});
   expert_data_ = group("expert data", {GridAxis::edp});
@@ -63,8 +75,8 @@ void RankGroups::make_context_groups(const GroupMaker& make) {
     if (i / size == context_->rank() / size) inner.push_back(members[static_cast<size_t>(i)]);
     if (i % size == context_->rank() % size) outer.push_back(members[static_cast<size_t>(i)]);
   }
-  context_inner_ = make("context inner", inner);
-  context_outer_ = make("context outer", outer);
+  context_inner_ = make(fmt::format("{} inner", kContext), inner);
+  context_outer_ = make(fmt::format("{} outer", kContext), outer);
 }
 
 void RankGroups::make_node_groups(const std::vector<int>& expert_ranks, const GroupMaker& make) {
@@ -85,8 +97,8 @@ void RankGroups::make_node_groups(const std::vector<int>& expert_ranks, const Gr
           "choose expert groups that have equally many ranks on each node, or another form of dispatch");
     if (position < ranks.size()) across.push_back(ranks[position]);
   }
-  expert_across_ = make("expert across nodes", across);
-  expert_inside_ = make("expert inside a node", mine);
+  expert_across_ = make(kAcrossNodes, across);
+  expert_inside_ = make(kInsideNode, mine);
 }
 
 void RankGroups::make_shard_groups(const GroupMaker& make) {

@@ -30,6 +30,10 @@ struct SupposedData {
   int64_t document_tokens = 0;
 };
 
+/// How long the exchanges of a group of RankGroups take, by its name and compared with those of others: 2 for
+/// experts, 1 for experts inside a node and for context ranks, else 0.
+int wait_length(const std::string& group);
+
 /// What the shape of the grid leaves open.
 struct RankOptions {
   /// Tensor ranks shard the rows between their products.

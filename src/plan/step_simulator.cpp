@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "parallel/interleaved_passes.h"
+#include "parallel/rank_groups.h"
 
 namespace ingot {
 namespace {
