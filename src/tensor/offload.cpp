@@ -214,8 +214,15 @@ class DeviceOffloadStore final : public OffloadStore {
     e.copy = {};
   }
   void forget(Handle handle) override {
-    if (leaving_ && leaving_->handle == handle) hand_on();
-    host_->forget(entries_.at(handle).stored);
+    if (leaving_ && leaving_->handle == handle) {  // nobody will read it
+      try {
+        device_.synchronize(leaving_->arrives);
+      } catch (const Error&) {  // a device that failed copies no more, and says so of its next op
+      }
+      leaving_.reset();
+    } else {
+      host_->forget(entries_.at(handle).stored);
+    }
     entries_.erase(handle);
   }
 

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <memory>
 
+#include "base/error.h"
 #include "comm/threads.h"
 #include "device/sim/sim_device.h"
 #include "support/interrupter.h"
@@ -55,6 +57,27 @@ TEST_P(SimModels, HaveThemWhateverIsRecomputedOrOffloaded) {
           << sim_order_text(order);
       EXPECT_EQ(arena.live_bytes(), 0);
     }
+}
+
+/// A store of host memory that has no space.
+class FullStore final : public OffloadStore {
+ public:
+  Handle write(const void*, int64_t) override { throw Error("the store has no space", "make some"); }
+  void read(Handle, void*) override {}
+  void wait(Handle) override {}
+  void forget(Handle) override { ADD_FAILURE() << "of what was never written"; }
+};
+
+TEST(DeviceOffload, AValueThatIsForgottenIsNotWrittenOnTheHost) {
+  for (const SimOrder& order : kSimOrders) {
+    const InSimOrder in_order(order);
+    const auto store = device_offload_store(sim_device(), std::make_unique<FullStore>());
+    const Buffer values(4096, Backing::memory, DeviceKind::sim, "values");
+    const auto first = store->write(values.on_device(), values.bytes());
+    store->forget(first);
+    const auto second = store->write(values.on_device(), values.bytes());
+    EXPECT_THROW(store->wait(second), Error);
+  }
 }
 
 TEST_P(SimModels, HaveThoseOfTheCpuInFp8) {
