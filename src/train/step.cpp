@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <iterator>
 
 #include "base/round.h"
 #include "tape/backward.h"
@@ -70,18 +72,18 @@ std::vector<ParamView> optimizer_views(const WeightSet& w, const GradientBuffer&
 
 namespace {
 
-/// Runs micro-batches of `tokens` tokens by the schedule of a pipeline. `reducer`: nullptr without gradients.
+/// Runs micro-batches of `tokens` tokens by the schedule of a pipeline. `more`: observers, or nullptr.
 void run_pipeline(const Model& model, const StepRanks& ranks, PipelineSchedule schedule,
                   const PipelineStepMaker& make, int64_t tokens, const TapeOptions& options, Arena& arena,
-                  GradientReducer* reducer = nullptr, ScheduleObserver* observer = nullptr) {
+                  std::initializer_list<ScheduleObserver*> more = {}) {
   const RankGroups& groups = *ranks.groups;
   const int64_t row_ranks =
       groups.context().size() * (groups.options().sequence_parallel ? groups.tensor().size() : 1);
   const Pipeline pipeline(model.decoder(), model.weights().precision(), *ranks.pipe, std::move(schedule));
   std::vector<ScheduleObserver*> observers;
   if (ranks.gatherer != nullptr && options.device != DeviceKind::null) observers.push_back(ranks.gatherer);
-  if (reducer != nullptr) observers.push_back(reducer);
-  if (observer != nullptr) observers.push_back(observer);
+  std::copy_if(more.begin(), more.end(), std::back_inserter(observers),
+               [](const ScheduleObserver* observer) { return observer != nullptr; });
   pipeline.run(make, tokens / row_ranks, options, arena, observers);
 }
 
@@ -167,26 +169,20 @@ data::Batch blank_batch(int64_t sequences, int64_t length, int64_t document = 0)
   return batch;
 }
 
-/// Notes what is in memory after a pipeline's first forward and not after its first backward pass, and tells
-/// another observer of all.
+/// Notes what is in memory after a pipeline's first forward and not after its first backward pass.
 class HeldBytes final : public ScheduleObserver {
  public:
-  HeldBytes(const Arena& arena, int64_t& held, ScheduleObserver* next)
-      : arena_(arena), held_(held), next_(next) {}
-  void before_entry(std::span<const ScheduleEntry> entries) override {
-    if (next_ != nullptr) next_->before_entry(entries);
-  }
+  HeldBytes(const Arena& arena, int64_t& held) : arena_(arena), held_(held) {}
+  void before_entry(std::span<const ScheduleEntry> /*entries*/) override {}
   void after_entry(const ScheduleEntry& entry) override {
     const bool forward = entry.work.kind == WorkKind::forward;
     if (forward ? held_ == 0 : !complete_) held_ += (forward ? 1 : -1) * arena_.live_bytes();
     complete_ |= !forward;
-    if (next_ != nullptr) next_->after_entry(entry);
   }
 
  private:
   const Arena& arena_;
   int64_t& held_;
-  ScheduleObserver* const next_;
   bool complete_ = false;
 };
 
@@ -225,8 +221,8 @@ StepPlan plan_step(const Model& model, const StepOptions& options, int64_t seque
     const std::vector<ScheduleEntry>& table = schedule.ranks[static_cast<size_t>(ranks.pipe->stage())];
     plan.gathered_weight_bytes =
         WeightGatherer::plan(*ranks.groups, model.weights(), *ranks.pipe, table).peak_bytes;
-    HeldBytes held(arena, plan.held_bytes, observers.schedule);
-    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena, nullptr, &held);
+    HeldBytes held(arena, plan.held_bytes);
+    run_pipeline(model, ranks, schedule, make, sequences * length, how, arena, {&held, observers.schedule});
   } else {
     plan.gathered_weight_bytes = model.weights().transient_bytes();
     Tape tape(arena, how);
@@ -387,7 +383,7 @@ std::unique_ptr<StartedStep> StepRunner::start_share(const data::Batch& batch, c
   if (ranks_.pipe != nullptr) {
     arena.restart();
     run_pipeline(model_, ranks_, make_pipeline_schedule(ranks_.schedule, shape_of(*ranks_.pipe, count)), make,
-                 options.micro_batch * batch.sequence_length, how, arena, reducer_.get());
+                 options.micro_batch * batch.sequence_length, how, arena, {reducer_.get()});
   } else {
     for (int b = 0; b < count; ++b) {
       arena.restart();
