@@ -1,8 +1,6 @@
 // See shards.h.
 #include "parallel/shards.h"
 
-#include <algorithm>
-
 namespace ingot {
 
 Shards::Shards(const RankGroups& groups, const WeightSet& weights) : groups_(groups) {
@@ -16,10 +14,11 @@ Shards::Shards(const RankGroups& groups, const WeightSet& weights) : groups_(gro
           "set parallel.shard = \"none\": frozen parameters have no optimizer state that could be sharded");
     const FlatBucket& bucket = layout.buckets[static_cast<size_t>(layout.bucket_of[static_cast<size_t>(i)])];
     const int64_t first = layout.offsets[static_cast<size_t>(i)],
-                  count = layout.shapes[static_cast<size_t>(i)].numel();
+                  count = layout.shapes[static_cast<size_t>(i)].numel(), shard = bucket.shard_bytes();
     TensorShards s{&groups.shard_group(bucket.group), {}};
-    for (int r = 0; r < bucket.ranks; ++r)
-      s.begins.push_back(std::clamp<int64_t>((bucket.shard_begin(r) - first) / size, 0, count));
+    s.begins.reserve(static_cast<size_t>(bucket.ranks) + 1);
+    for (int64_t r = 0, at = bucket.begin - first; r < bucket.ranks; ++r, at += shard)
+      s.begins.push_back(at <= 0 ? 0 : at >= count * size ? count : at / size);
     s.begins.push_back(count);
     shards_.push_back(std::move(s));
   }

@@ -196,8 +196,14 @@ GroupConfig groups_of_stage(GroupConfig groups, const ParameterTable& table,
       if (table[i].trainable && glob_match(pattern, table[i].name)) return true;
     return false;
   };
-  std::erase_if(groups.not_muon, elsewhere);
-  std::erase_if(groups.no_decay, elsewhere);
+  // Defaults need no match.
+  const auto written_for_elsewhere = [&](const std::vector<std::string>& defaults) {
+    return [&](const std::string& pattern) {
+      return std::find(defaults.begin(), defaults.end(), pattern) == defaults.end() && elsewhere(pattern);
+    };
+  };
+  std::erase_if(groups.not_muon, written_for_elsewhere(GroupConfig::default_not_muon()));
+  std::erase_if(groups.no_decay, written_for_elsewhere(GroupConfig::default_no_decay()));
   std::erase_if(groups.rules, [&](const GroupRule& r) { return elsewhere(r.pattern); });
   return groups;
 }
