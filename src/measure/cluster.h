@@ -89,7 +89,7 @@ struct DeviceSpec : Sourced {
   bool copies = true;
   double launch_us = 0, hour_price = 0, bandwidth = 0, attention_share = 0.5;
   double rate_beside_transfers = 1, fresh_gb_per_s = 0, copy_gb_per_s = 0, save_ms = 0, drift_ms = 0;
-  double rest_share = 0, ranks_per_core = 1;
+  double rest_share = 0, ranks_per_core = 1, exposed_bytes = 0;
   ProductShare product_share;
   DeviceRates rates;
   std::vector<DevicePoint> points;
@@ -102,6 +102,10 @@ struct DeviceSpec : Sourced {
     v("hour_price", hour_price, "of a device and hour; 0: not known", up_to(1e9));
     v("bandwidth", bandwidth, "GB/s of its memory", positive(1e9));
     v("product_share", product_share, "of the peak that products reach where no point says it, by type");
+    v("exposed_bytes", exposed_bytes,
+      "share of the time of such a product's bytes that it takes besides: tiles are loaded before it and "
+      "stored after it",
+      up_to(1));
     v("attention_share", attention_share, "of the peak that attention reaches where no point says it",
       positive(1));
     v("rate_beside_transfers", rate_beside_transfers,

@@ -81,14 +81,15 @@ OpCostModel::Reached OpCostModel::reached(const PassStep& s) const {
   if (!attends && b.nearest >= kFar) b = blend("linear", true);
   if (b.weights > 0 && (attends || b.nearest < kFar)) return {b.mean() * peak_of(type), b.quality};
   if (attends) return {device_.attention_share * peak_of(type), Quality::described};
-  return {device_.product_share.of(type) * peak_of(type), device_.product_share.quality};
+  return {device_.product_share.of(type) * peak_of(type), device_.product_share.quality,
+          device_.exposed_bytes};
 }
 
 OpTime OpCostModel::time_of(const PassStep& s) const {
   OpTime t{memory_seconds(s.bytes), device_.quality};
   if (s.what == TimeOf::products || s.what == TimeOf::attention) {
     const Reached r = reached(s);
-    t = {std::max(s.flops / r.flops, t.seconds), r.quality};
+    t = {std::max(s.flops / r.flops + r.exposed_bytes * t.seconds, t.seconds), r.quality};
   } else if (s.bytes > 0) {
     const char* const pass = s.direction == Direction::forward ? "forward" : "backward";
     const Rates r = rates_at(device_, type_, s.bytes,

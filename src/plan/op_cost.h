@@ -1,6 +1,7 @@
 // How long a kernel takes on a device of a cluster: by the points of the cluster file nearest to its shape
 // (of ops that are neither products nor attention: to its bytes), else by the share of the peak that the
-// file describes, else by what its bytes take; never less than the start of a kernel.
+// file describes, after the part of a product's bytes that it does not hide, else by what its bytes take;
+// never less than the start of a kernel.
 #pragma once
 #include "measure/cluster.h"
 #include "plan/op_program.h"
@@ -28,6 +29,7 @@ class OpCostModel {
   struct Reached {
     double flops;  ///< a second
     Quality quality;
+    double exposed_bytes = 0;  ///< share of the time of its bytes that comes on top
   };
   Reached reached(const PassStep& step) const;
   double peak_of(const std::string& type) const { return 1e12 * device_.rates.of(type); }

@@ -19,7 +19,8 @@ TEST(PublishedSpeed, SpeedsOfTable11FollowFromOneShareEach) {
     const Cluster cluster = load_cluster(fmt::format("{}/clusters/{}.toml", INGOT_SOURCE_DIR, file));
     for (const Speed& s : speeds(cluster)) {
       EXPECT_GT(s.share, 0.2) << s.what;
-      EXPECT_LT(s.share, 0.8) << s.what << ": products reach no more";
+      EXPECT_LT(s.share, 0.91) << s.what
+                               << ": beside their bytes products reach no more (Smol Training Playbook)";
       if (s.fitted) {
         EXPECT_NEAR(s.residual(), 0, 2e-3) << s.what;
         // Of bf16 on H100 the file has measured points.
@@ -30,8 +31,8 @@ TEST(PublishedSpeed, SpeedsOfTable11FollowFromOneShareEach) {
       }
     }
   }
-  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB300"), -0.05, 0.01);
-  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB200"), -0.02, 0.01);
+  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB300"), -0.04, 0.01);
+  EXPECT_NEAR(residuals.at("qwen3-235b f8, 256 x GB200"), -0.01, 0.01);
   EXPECT_NEAR(residuals.at("qwen3-235b f8, 128 x GB300"), -0.115, 0.01);
   EXPECT_NEAR(residuals.at("qwen3-235b bf16, 256 x GB200"), 0.05, 0.01);
   EXPECT_EQ(residuals.size(), 4u);
