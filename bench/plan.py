@@ -2,10 +2,11 @@
 """How well plans know this machine: predicted beside measured steps of one, two and four ranks.
 
 A round measures a cluster file for each number of ranks (ingot bench cluster --run) on models of other widths, depths, lengths and batches than
-the cases have, then plans and trains every case, one after the other. Printed are predicted over measured steps: the median of the rounds,
-and their range. Steps that count come after the first ones, which allocate; a router's after it has balanced. Documents are longer than
-sequences, so plans need not be told of them. Layouts of one model whose measured steps differ by more than a tenth must be in the order that was
-predicted. Needs an idle machine; a round of all cases takes about a quarter of an hour.
+the cases have, and plans every case. Each trains before that and after it, since neighbours make a machine slower for minutes. Printed are
+predicted over measured steps (the mean of both): the median of the rounds, and their range. Steps that count come after the first ones, which
+allocate; a router's after it has balanced. Documents are longer than sequences, so plans need not be told of them. Layouts of one model whose
+measured steps differ by more than a tenth must be in the order that was predicted. Needs an idle machine; a round of all cases takes about twenty
+minutes.
 
 With --checkpoints each case trains once more and saves every other step: printed too are how long a save stops training and how long it
 writes.
@@ -165,12 +166,11 @@ every = 0
         shutil.rmtree(run)
         return rows[WARM_UP[case.model]:], {p["what"]: p.get("measured") for p in record["starts"][-1]["predictions"]}
 
-    def measured(self, case):
-        return statistics.median(row["step_seconds"] for row in self.trained(case)[0])
-
-    def saves(self, case):
-        found = self.trained(case, "--checkpoint.every=2")[1]
-        return {save: found[what] for save, what in SAVES.items()}
+    def measured(self, case, checkpoints):
+        """As predicted() has them; without checkpoints the step alone."""
+        took = {"step": statistics.median(row["step_seconds"] for row in self.trained(case)[0])}
+        found = self.trained(case, "--checkpoint.every=2")[1] if checkpoints else {}
+        return took | {save: found[what] for save, what in SAVES.items() if checkpoints}
 
 
 def misordered(cases, predicted, measured):
@@ -202,13 +202,13 @@ def main():
         bench = Bench(o.ingot, o.keep or temporary, o.steps, o.small)
         for _ in range(o.rounds):
             for ranks in sorted({CASES[name].ranks for name in cases}):
+                names = [name for name in cases if CASES[name].ranks == ranks]
+                before = {name: bench.measured(CASES[name], o.checkpoints) for name in names}
                 cluster = bench.calibrate(ranks)
-                for name in cases:
-                    if CASES[name].ranks != ranks:
-                        continue
+                for name in names:
                     predicted = bench.predicted(CASES[name], cluster)
-                    measured = {"step": bench.measured(CASES[name])} | (bench.saves(CASES[name]) if o.checkpoints else {})
-                    for what, took in measured.items():
+                    for what, took in bench.measured(CASES[name], o.checkpoints).items():
+                        took = statistics.mean((before[name][what], took))
                         key, bar = (name, CASES[name].bar) if what == "step" else (f"{name}, {what}", SAVE)
                         s = seconds.setdefault(key, {"predicted": [], "measured": [], "bar": bar})
                         s["predicted"].append(predicted[what])
