@@ -153,6 +153,12 @@ std::vector<int64_t> layer_groups_of(const StageParts& s) {
   return groups;
 }
 
+int64_t PipelineLayout::layers_of(int rank) const {
+  int64_t layers = 0;
+  for (int chunk = 0; chunk < chunks(); ++chunk) layers += at(rank, chunk).layers;
+  return layers;
+}
+
 std::vector<int64_t> PipelineLayout::layer_groups_of(int rank) const {
   std::vector<int64_t> groups;
   for (int chunk = 0; chunk < chunks(); ++chunk)

@@ -28,6 +28,7 @@ struct PipelineLayout {
   const StageParts& at(int rank, int chunk) const {
     return stages[static_cast<size_t>(chunk * ranks + rank)];
   }
+  int64_t layers_of(int rank) const;
   std::vector<int64_t> layer_groups_of(int rank) const;
   std::string str() const;  ///< the text without repetitions of groups: "Et*3|t*2|L"
   bool operator==(const PipelineLayout&) const = default;

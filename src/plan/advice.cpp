@@ -150,8 +150,8 @@ std::vector<Remedy> possible_remedies(const Recipe& recipe, const std::string& p
         "inputs of products are rounded");
   std::vector<std::string> recompute, offload = m.offload;
   for (const PolicyLevel& level : policy_levels()) {
-    recompute.insert(recompute.end(), level.recompute.begin(), level.recompute.end());
-    offload.insert(offload.end(), level.offload.begin(), level.offload.end());
+    add_names(recompute, level.recompute);
+    add_names(offload, level.offload);
     if (!level.offload.empty())
       add("memory", {"--memory.offload=" + list_of(offload)}, level.cost);
     else if (recompute != m.recompute)

@@ -19,15 +19,15 @@ std::vector<int64_t> divisors(int64_t n, int64_t most) {
 
 /// What of a stage decides which kernels it runs: parts of the model, chunk by chunk. The order of layers in
 /// a chunk does not count.
-std::string kernels_of(const PipelineLayout& layout, int rank, const ModelConfig& model) {
+std::string kernels_of(const PipelineLayout& layout, int rank, const ModelConfig& model, bool parity) {
   std::string text;
   for (int chunk = 0; chunk < layout.chunks(); ++chunk) {
     const StageParts& parts = layout.at(rank, chunk);
     std::map<std::string, int> layers;
     for (int64_t l = parts.first_layer; l < parts.first_layer + parts.layers; ++l)
-      ++layers[fmt::format("{}{}{}{}w{}", model.is_moe(l) ? "m" : "d", model.attends(l) ? "a" : "",
-                           model.value_table(l) >= 0 ? "v" : "", model.rotary_of(l).dims,
-                           model.window_of(l))];
+      ++layers[fmt::format("{}{}{}{}{}w{}", parity && l % 2 == 0 ? "e" : "", model.is_moe(l) ? "m" : "d",
+                           model.attends(l) ? "a" : "", model.value_table(l) >= 0 ? "v" : "",
+                           model.rotary_of(l).dims, model.window_of(l))];
     text += fmt::format("|{}{}{}", parts.embedding ? "E" : "", parts.modules, parts.loss ? "L" : "");
     for (const auto& [layer, count] : layers) text += fmt::format(" {} {}", count, layer);
   }
@@ -86,17 +86,15 @@ std::vector<LayoutChoice> all_choices(const Recipe& recipe, int ranks, const Clu
   return all;
 }
 
-int64_t recompute_levels() {
-  return std::count_if(policy_levels().begin(), policy_levels().end(),
-                       [](const PolicyLevel& l) { return l.offload.empty(); });
-}
-
 std::vector<std::string> balanced_layouts(const PartTimes& times, int64_t modules, int64_t ranks,
                                           int64_t chunks) {
   std::vector<std::string> all;
   PartTimes even = times;
-  even.layers.assign(times.layers.size(), *std::max_element(times.layers.begin(), times.layers.end()));
-  for (const PartTimes& t : {times, even})
+  const double layer = *std::max_element(times.layers.begin(), times.layers.end());
+  even.layers.assign(times.layers.size(), layer);
+  PartTimes plain = even;
+  plain.modules = layer * static_cast<double>(modules);
+  for (const PartTimes& t : {times, even, plain})
     for (const bool by_chunk : {false, true}) {
       std::string text = divided(t, static_cast<size_t>(modules), static_cast<size_t>(ranks),
                                  static_cast<size_t>(chunks), by_chunk);
@@ -124,11 +122,7 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, con
     p.dispatch = DispatchKind::all_to_all, p.node_ranks = 0;
   for (PhaseConfig& s : c.recipe.phases) s.micro_batch = micro;
   std::vector<std::string>& again = c.recipe.memory.recompute;
-  for (int64_t i = 0; i < recompute; ++i) {
-    const PolicyLevel& level = policy_levels()[static_cast<size_t>(i)];
-    for (const std::string& name : level.recompute)
-      if (std::find(again.begin(), again.end(), name) == again.end()) again.push_back(name);
-  }
+  for (int64_t i = 0; i < recompute; ++i) add_names(again, policy_levels()[static_cast<size_t>(i)].recompute);
 
   // The same in words, as kinds of parallelism and as fields.
   SearchResult::Layout& l = c.layout;
@@ -168,8 +162,9 @@ LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, con
 
 StageKinds::StageKinds(const Recipe& recipe) {
   const PipelineLayout layout = layout_of(recipe.parallel, recipe.model);
+  const bool parity = names_even_layers(recipe.memory);
   for (int stage = 0; stage < layout.ranks; ++stage) {
-    const std::string text = kernels_of(layout, stage, recipe.model);
+    const std::string text = kernels_of(layout, stage, recipe.model, parity);
     const auto found = std::find(signature.begin(), signature.end(), text);
     kind.push_back(static_cast<size_t>(found - signature.begin()));
     if (found == signature.end()) signature.push_back(text), first.push_back(stage);

@@ -30,8 +30,8 @@ struct PartTimes {
 };
 /// Ways to lay the layers of a pipeline in stages (pipeline_layout.h), without repetition: so that ranks take
 /// about as long, or chunks, of which the last has the loss alone; with the layers' own times, or as if all
-/// layers were equal. Embedding, modules and loss count. What is left over goes to the last ranks, which hold
-/// the fewest micro-batches.
+/// layers were equal, or modules were layers too. Embedding, modules and loss count. What is left over goes
+/// to the last ranks, which hold the fewest micro-batches.
 std::vector<std::string> balanced_layouts(const PartTimes& times, int64_t modules, int64_t ranks,
                                           int64_t chunks);
 
@@ -40,8 +40,6 @@ struct LayoutCandidate {
   Recipe recipe;
   SearchResult::Layout layout;
 };
-/// The most levels that recompute; those after it move results to disk.
-int64_t recompute_levels();
 /// `layout`: where its pipeline has several stages.
 LayoutCandidate candidate_of(const Recipe& base, const LayoutChoice& choice, const std::string& layout,
                              int ranks);

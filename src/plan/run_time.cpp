@@ -9,7 +9,6 @@
 
 #include "base/progress.h"
 #include "measure/rank_drift.h"
-#include "models/stage_boundary.h"
 #include "nn/parameter.h"
 #include "plan/op_cost.h"
 #include "report/table.h"
@@ -258,23 +257,6 @@ class Timer {
   double kernels_ = 0, launches_ = 0;
 };
 
-/// Bytes of the values that a stage sends on for a micro-batch.
-int64_t boundary_bytes(const PaperRank& rank, const PhaseConfig& s) {
-  const TrainEngine& engine = rank.engine();
-  const PipelineLayout& layout = engine.pipeline().layout();
-  if (layout.stages.size() < 2) return 0;
-  const Recipe& recipe = engine.recipe();
-  const ParallelConfig& p = recipe.parallel;
-  const int64_t rows =
-      micro_rows(s, 0, recipe.data_ranks()) * s.sequence / p.context / (p.sequence ? p.tensor : 1);
-  const Decoder& decoder = engine.model().decoder();
-  const StageBoundaries& boundaries =
-      decoder.boundaries(engine.model().weights().precision(), decoder.config().mtp.depths);
-  int64_t bytes = 0;
-  for (const TensorMeta& m : boundaries.at(position_before(layout.stages[1])).metas(rows)) bytes += m.bytes();
-  return bytes;
-}
-
 }  // namespace
 
 RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t micro_batches,
@@ -293,7 +275,7 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
     if (position >= 0 && position < count) input.slow[static_cast<size_t>(position)] = factor;
   input.ends.resize(stages.size());
   input.stages.resize(static_cast<size_t>(count * chunks));
-  input.message = timer.message(one, boundary_bytes(one, s));
+  input.message = timer.message(one, one.engine().boundary_bytes(phase));
   const bool alone = count == 1 && chunks == 1 && micro_batches == 1;
   for (int stage = 0; stage < count; ++stage) {
     const auto& [rank, program] = stages[static_cast<size_t>(stage)];
@@ -325,15 +307,20 @@ RunTime time_stages(const std::vector<StageRank>& stages, size_t phase, int64_t 
     input.schedule = make_pipeline_schedule(recipe.parallel.schedule, {count, chunks, static_cast<int>(m)});
     return simulate_step(input);
   };
-  constexpr int64_t kUntilItRepeats = 6;  // times the stages, in micro-batches
-  const int64_t whole = kUntilItRepeats * count + micro_batches % count;
-  if (!extends || micro_batches <= whole + count) {
-    out.step = simulate(micro_batches);
-  } else {
-    const double before = simulate(whole).seconds;
-    out.step = simulate(whole + count);
-    const auto more = static_cast<double>((micro_batches - whole - count) / count);
-    out.step.seconds += more * (out.step.seconds - before);
+  // It repeats itself once the others wait for the rank with the most work, which they may be ahead of first.
+  for (int64_t rounds = 6;; rounds *= 2) {
+    const int64_t some = rounds * count + micro_batches % count;
+    const bool all = !extends || micro_batches <= some + count;
+    out.step = simulate(all ? micro_batches : some + count);
+    if (all) break;
+    const StepTime before = simulate(some);
+    const double further = out.step.seconds - before.seconds;
+    double most = 0;
+    for (size_t r = 0; r < stages.size(); ++r)
+      most = std::max(most, out.step.ranks[r].work() - before.ranks[r].work());
+    if (most > 1.001 * further) continue;
+    out.step.seconds += static_cast<double>((micro_batches - some - count) / count) * further;
+    break;
   }
   const auto tokens = static_cast<double>(micro_batches * micro_rows(s, 0, recipe.data_ranks()) *
                                           recipe.data_ranks() * s.sequence);

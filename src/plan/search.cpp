@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <tuple>
 
@@ -13,6 +14,7 @@
 #include "nn/parameter.h"
 #include "plan/layout_choice.h"
 #include "plan/op_cost.h"
+#include "train/memory_policy.h"
 #include "train/phase_kind.h"
 #include "train/run_layout.h"
 
@@ -25,6 +27,7 @@ constexpr double kTie = 0.01;
 constexpr size_t kShown = 10;
 /// How much packing may change the memory of a step with the number of its micro-batches.
 constexpr double kPacking = 1.05;
+constexpr int64_t kExpertRanks = 64;  ///< of layouts that stand for all with experts over many
 
 /// Keeps the reason of each family's nearest layout.
 class Reasons {
@@ -79,7 +82,7 @@ class Search {
     const PaperRank one(ingot::candidate_of(base_, {}, "", 1).recipe, {1, 1}, 0);
     const RankPlan plan = plan_rank(one);
     while (base_.phases[phase_].name != plan.phase) ++phase_;
-    parts_ = part_times(one);
+    parts_ = part_times({.expert = std::gcd(std::max<int64_t>(1, base_.model.moe.experts), kExpertRanks)});
     result_.ranks = ranks, result_.phase = plan.phase, result_.cluster = cluster.name;
     result_.capacity = cluster.device_bytes();
     per_token_ =
@@ -160,32 +163,42 @@ class Search {
   }
 
   /// How layers lie in stages: the fastest way with micro-batches of one sequence, experts over many ranks.
+  /// Of ways that are about as fast the one with the fewest layers in the first stage, whose micro-batches
+  /// wait longest.
   const std::string& layout_of(const LayoutChoice& choice) {
     const bool exchanges = choice.expert > 1;
     const auto [layout, is_new] = layouts_.try_emplace({choice.pipeline, choice.chunks, exchanges});
     if (!is_new || choice.pipeline == 1) return layout->second;
     double best = 0;
-    LayoutChoice of{.pipeline = choice.pipeline, .chunks = choice.chunks, .expert = exchanges ? 64 : 1};
+    int64_t fewest = 0;
+    LayoutChoice of{
+        .pipeline = choice.pipeline, .chunks = choice.chunks, .expert = exchanges ? kExpertRanks : 1};
     for (; best == 0 && of.expert > (exchanges ? 1 : 0); of.expert /= 2)
       for (const std::string& text :
            balanced_layouts(parts_, base_.model.mtp.modules(), of.pipeline, of.chunks)) {
         if (layout->second.empty()) layout->second = text;
         try {
           const LayoutCandidate c = ingot::candidate_of(base_, of, text, ranks_);
-          const RunTime time = time_of(of, only_phase(c.recipe, base_.phases[phase_].name));
-          if (time.tokens_per_second > best) best = time.tokens_per_second, layout->second = text;
+          const PipelineLayout laid = ingot::layout_of(c.recipe.parallel, c.recipe.model);
+          const int64_t layers = laid.layers_of(0);
+          const double near = layers < fewest ? 1 - kTie : layers > fewest ? 1 + kTie : 1;
+          const double speed = time_of(of, only_phase(c.recipe, base_.phases[phase_].name)).tokens_per_second;
+          if (speed > near * best) best = speed, fewest = layers, layout->second = text;
         } catch (const Error&) {  // these ranks do not divide so
         }
       }
     return layout->second;
   }
 
-  PartTimes part_times(const PaperRank& whole) const {
+  /// One device would read the weights of all experts in each pass: they are divided among many.
+  PartTimes part_times(const LayoutChoice& choice) const try {
+    const int ranks = static_cast<int>(choice.expert);
+    const PaperRank whole(ingot::candidate_of(base_, choice, "", ranks).recipe, {ranks, 1}, 0);
+    const RankProgram passes = record_program(whole, phase_, cluster_);
     const ModelConfig& model = base_.model;
     const OpCostModel costs(cluster_, what_.type);
     PartTimes t;
     t.layers.resize(static_cast<size_t>(model.layers));
-    const RankProgram passes = record_program(whole, phase_, cluster_);
     for (const PassProgram& program : passes.chunks.front())
       for (const PassStep& s : program) {
         const int64_t group = s.layer_group;
@@ -200,6 +213,9 @@ class Search {
     const auto modules = static_cast<double>(model.mtp.modules()), loss = t.loss / (1 + modules);
     t.modules += modules * loss, t.loss = loss;
     return t;
+  } catch (const Error&) {  // the recipe's own checks refuse expert ranks
+    if (choice.expert == 1) throw;
+    return part_times({});
   }
 
   static int64_t micro_batches(const PhaseConfig& s, int64_t data) {
@@ -233,7 +249,7 @@ class Search {
       const FirstStage& first = first_stage(e.choice, recipe);
       c.layout.bytes = first.bytes;
       if (c.layout.bytes > capacity()) return too_large(c.layout, "weights, gradients and state take");
-      c.layout.bytes += held_bytes(e.choice);
+      c.layout.bytes += held_bytes(e.choice, 1);  // longer micro-batches hold more
       if (c.layout.bytes > capacity()) return recompute_or_drop(e, c.layout, "the first stage needs");
       if (e.known == Known::bound) {
         e.seconds = std::max(e.seconds, e.fill * work_of_token(e.choice, recipe)), e.known = Known::work;
@@ -360,19 +376,18 @@ class Search {
     return plan_rank(PaperRank(recipe, {ranks_, 1}, rank_of(recipe, stage)));
   }
 
-  /// What the first stage holds between passes with micro-batches of one sequence: larger ones hold more. 0:
-  /// not known.
-  int64_t held_bytes(LayoutChoice one) try {
-    one.micro = 1, one.shard = ShardLevel::optimizer;
-    const Recipe recipe = only_phase(candidate_of(one).recipe, base_.phases[phase_].name);
-    const std::vector<const RankProgram*> passes = passes_of(one, recipe);
-    const PhaseConfig s = filled(recipe, one).phases[0];
+  /// What the first stage holds between passes; 0: not known.
+  int64_t held_bytes(LayoutChoice choice, int64_t micro) try {
+    choice.micro = micro, choice.shard = ShardLevel::optimizer;
+    const Recipe recipe = only_phase(candidate_of(choice).recipe, base_.phases[phase_].name);
+    const std::vector<const RankProgram*> passes = passes_of(choice, recipe);
+    const PhaseConfig s = filled(recipe, choice).phases[0];
     const auto schedule = make_pipeline_schedule(
-        recipe.parallel.schedule, {static_cast<int>(one.pipeline), static_cast<int>(one.chunks),
+        recipe.parallel.schedule, {static_cast<int>(choice.pipeline), static_cast<int>(choice.chunks),
                                    static_cast<int>(micro_batches(s, recipe.data_ranks()))});
     int64_t held = 0, most = 0;
     const auto run = [&](const Work& w) {
-      const int64_t bytes = passes[static_cast<size_t>(w.chunk * one.pipeline)]->held_bytes;
+      const int64_t bytes = passes[static_cast<size_t>(w.chunk * choice.pipeline)]->held_bytes;
       if (w.kind == WorkKind::forward) most = std::max(most, held += bytes);
       if (w.kind == WorkKind::backward || w.kind == WorkKind::backward_weight) held -= bytes;
     };
@@ -393,6 +408,8 @@ class Search {
     const StageKinds kinds(recipe);
     std::vector<int64_t> bytes;
     double model_flops = 0;  // of a token
+    layout.bytes = first_stage(e.choice, recipe).bytes + held_bytes(e.choice, e.choice.micro);
+    if (layout.bytes > capacity()) return recompute_or_drop(e, layout, "the first stage needs");
     for (size_t kind = 0; kind < kinds.first.size(); ++kind) {
       const RankPlan of = plan_of(few, kinds.first[kind]);
       bytes.push_back(layout.bytes = of.memory.on_device());

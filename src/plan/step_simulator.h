@@ -69,6 +69,7 @@ struct RankTime {
   double bubble = 0;  ///< waits for other stages
   int live = 0;       ///< most micro-batches x chunks between forward and backward
   double sum() const;
+  double work() const { return sum() - bubble; }
 };
 
 struct StepTime {

@@ -14,6 +14,7 @@
 #include "checkpoint/parameter_part.h"
 #include "exchange/import.h"
 #include "exchange/stored_model.h"
+#include "models/stage_boundary.h"
 #include "optim/update_kernels.h"
 #include "train/phase_kind.h"
 #include "train/run_layout.h"
@@ -342,6 +343,21 @@ void TrainEngine::update_routers(const StepStats& stats) {
 
 bool TrainEngine::moves_biases() const {
   return balances_routers() && !(phase_ && recipe_.phases[*phase_].freeze_balance);
+}
+
+int64_t TrainEngine::boundary_bytes(size_t phase) const {
+  const PipelineLayout& layout = pipeline_->layout();
+  if (layout.stages.size() < 2) return 0;
+  const PhaseConfig& s = recipe_.phases[phase];
+  const ParallelConfig& p = recipe_.parallel;
+  const int64_t rows =
+      micro_rows(s, 0, recipe_.data_ranks()) * s.sequence / p.context / (p.sequence ? p.tensor : 1);
+  const Decoder& decoder = model_->decoder();
+  const StageBoundaries& boundaries =
+      decoder.boundaries(model_->weights().precision(), decoder.config().mtp.depths);
+  int64_t bytes = 0;
+  for (const TensorMeta& m : boundaries.at(position_before(layout.stages[1])).metas(rows)) bytes += m.bytes();
+  return bytes;
 }
 
 int64_t TrainEngine::sum_over_model(int64_t value) const {

@@ -118,6 +118,8 @@ class TrainEngine {
   int64_t plan_misses() const { return runner_->plan_misses(); }
   /// See StepRunner::graph_counts().
   MicroGraphCounts graph_counts() const { return runner_->graph_counts(); }
+  /// Bytes that the first stage of a pipeline sends on for a micro-batch of a phase; 0: there is one stage.
+  int64_t boundary_bytes(size_t phase) const;
   /// Whether updates move selection biases of routers, unless a phase freezes them.
   bool balances_routers() const { return !balance_->layers().empty(); }
   /// Where weights, gradients and the optimizer's state are in the steps of such a run; cpu: on the host.

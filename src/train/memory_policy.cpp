@@ -13,6 +13,8 @@
 namespace ingot {
 namespace {
 
+constexpr std::string_view kEven = "@even";
+
 const std::vector<std::string>& module_names() {
   static const std::vector<std::string> names = {"embed",    "attention", "mlp",     "route", "shared",
                                                  "dispatch", "experts",   "combine", "head",  "stream"};
@@ -33,7 +35,8 @@ void require_known(const std::string& name, const std::vector<std::string>& know
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   const std::string nearest = nearest_name(name, known);
   throw Error(fmt::format("memory.{} names '{}', which is no {}", field, name, what),
-              nearest.empty() ? "names are op, op.output, module/, module/op or module/op.output"
+              nearest.empty() ? "names are op, op.output, module/, module/op or module/op.output, with @even "
+                                "after them for every second layer"
                               : fmt::format("did you mean '{}'?", nearest));
 }
 
@@ -60,8 +63,10 @@ NamedPolicy::NamedPolicy(const std::vector<std::string>& recompute, const std::v
 std::vector<NamedPolicy::Name> NamedPolicy::parse(const std::vector<std::string>& names, const char* field) {
   const std::vector<std::string> ops = op_names();
   std::vector<Name> parsed;
-  for (const std::string& text : names) {
+  for (std::string text : names) {
     Name n;
+    n.even = text.ends_with(kEven);
+    if (n.even) text.resize(text.size() - kEven.size());
     const size_t slash = text.find('/');
     if (slash != std::string::npos) {
       n.module = text.substr(0, slash);
@@ -82,6 +87,7 @@ bool NamedPolicy::matches(const std::vector<Name>& names, const Op& op, int outp
   const std::string slot = op.outputs[static_cast<size_t>(output)].name;
   return std::any_of(names.begin(), names.end(), [&](const Name& n) {
     if (!n.module.empty() && n.module != segment.name) return false;
+    if (n.even && (segment.layer < 0 || segment.layer % 2 != 0)) return false;
     if (n.op.empty()) return slot != "stream";
     return n.op == op.name && (n.output.empty() || n.output == slot);
   });
@@ -101,6 +107,9 @@ std::optional<PackedForm> NamedPolicy::fp8_form(const TensorMeta& value) const {
 const std::vector<PolicyLevel>& policy_levels() {
   static const std::vector<PolicyLevel> levels = {
       {{"activation", "add_norm.h"}, {}, "element-wise results are recomputed"},
+      {{"attention/linear@even", "attention/qk_prepare@even", "attention/mla_pack@even"},
+       {},
+       "what attention reads is projected twice in every second layer"},
       {{"attention/linear", "attention/qk_prepare", "attention/mla_pack"},
        {},
        "what attention reads is projected twice"},
@@ -111,6 +120,25 @@ const std::vector<PolicyLevel>& policy_levels() {
       {{}, {"add_norm.stream", "stream/", "embedding"}, "the residual stream goes to disk"},
   };
   return levels;
+}
+
+int64_t recompute_levels() {
+  return std::count_if(policy_levels().begin(), policy_levels().end(),
+                       [](const PolicyLevel& l) { return l.offload.empty(); });
+}
+
+void add_names(std::vector<std::string>& names, const std::vector<std::string>& more) {
+  for (const std::string& name : more) {
+    std::erase(names, name + std::string(kEven));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+}
+
+bool names_even_layers(const MemoryConfig& memory) {
+  bool found = false;
+  for (const auto* names : {&memory.recompute, &memory.fp8, &memory.offload})
+    for (const std::string& name : *names) found |= name.ends_with(kEven);
+  return found;
 }
 
 int64_t parse_memory(const std::string& text, const std::string& field) {

@@ -20,7 +20,8 @@ struct MemoryConfig {
       "memory of the run, e.g. 16GiB: activations are recomputed or moved to disk until it fits; empty: "
       "the machine's");
     v("recompute", recompute,
-      "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/");
+      "results that backward recomputes: op, op.output, module/, module/op, e.g. activation, experts/; with "
+      "@even after the name in every second layer");
     v.fixed(
         "fp8", fp8,
         "results that wait in FP8 until backward, which reads them rounded, named alike, e.g. activation");

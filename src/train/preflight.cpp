@@ -116,18 +116,13 @@ void plan_phases(const Recipe& recipe, const TrainEngine& engine, Preflight& f) 
                       f.scratch_bytes + f.snapshot_bytes + peak;
 }
 
-void append(std::vector<std::string>& names, const std::vector<std::string>& more) {
-  for (const std::string& name : more)
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-}
-
 /// Adds policy levels until the run fits `limit`, or none is left.
 void fit_memory(const Recipe& recipe, const TrainEngine& engine, int64_t limit, Preflight& f) {
   for (const PolicyLevel& level : policy_levels()) {
     if (f.predicted_bytes <= limit) return;
     Preflight next = f;
-    append(next.recompute, level.recompute);
-    append(next.offload, level.offload);
+    add_names(next.recompute, level.recompute);
+    add_names(next.offload, level.offload);
     next.policy_cost = level.cost;
     plan_phases(recipe, engine, next);
     if (next.predicted_bytes < f.predicted_bytes) f = std::move(next);

@@ -102,8 +102,8 @@ TEST_F(RecomputeTest, EveryRungOfTheLadderHasTheSameBits) {
       const Pass keep = pass(*model, {});
       std::vector<std::string> recompute, offload;
       for (const PolicyLevel& level : policy_levels()) {
-        recompute.insert(recompute.end(), level.recompute.begin(), level.recompute.end());
-        offload.insert(offload.end(), level.offload.begin(), level.offload.end());
+        add_names(recompute, level.recompute);
+        add_names(offload, level.offload);
         const NamedPolicy policy(recompute, offload);
         for (const bool defer : {false, true}) {
           PoisonArena poison;

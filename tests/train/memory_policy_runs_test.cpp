@@ -63,6 +63,24 @@ TEST(MemoryPolicy, NamesSelectOpsOutputsAndModules) {
   EXPECT_TRUE(NamedPolicy({}).empty());
 }
 
+TEST(MemoryPolicy, NamesOfEvenLayersSelectNoOthers) {
+  const NamedPolicy policy({"attention/linear@even", "mlp/@even", "activation@even"});
+  const Op &linear = op_named("linear"), &activation = op_named("activation");
+  for (const int layer : {-1, 0, 1, 2, 3}) {
+    const SlotFate even = layer >= 0 && layer % 2 == 0 ? SlotFate::recompute : SlotFate::keep;
+    for (const char* module : {"attention", "mlp"})
+      EXPECT_EQ(policy.fate(linear, 0, {module, layer, 0, 0}), even) << module << " of layer " << layer;
+    EXPECT_EQ(policy.fate(linear, 0, {"experts", layer, 0, 0}), SlotFate::keep);
+    EXPECT_EQ(policy.fate(activation, 0, {"experts", layer, 0, 0}), even);
+  }
+  std::vector<std::string> names = {"activation@even", "mlp/@even"};
+  EXPECT_TRUE(names_even_layers({.fp8 = names}));
+  add_names(names, {"mlp/", "activation@even", "mlp/"});
+  EXPECT_EQ(names, (std::vector<std::string>{"activation@even", "mlp/"}));
+  add_names(names, {"activation"});
+  EXPECT_FALSE(names_even_layers({.recompute = names}));
+}
+
 TEST(MemoryPolicy, UnknownNamesGetTheNearest) {
   EXPECT_NE(error_of([] { NamedPolicy({"activatoin"}); }).find("'activation'"), std::string::npos);
   EXPECT_NE(error_of([] {
@@ -79,6 +97,9 @@ TEST(MemoryPolicy, UnknownNamesGetTheNearest) {
             std::string::npos);
   EXPECT_NE(error_of([] { NamedPolicy({"mlp/linear.z"}); }).find("'linear.y'"), std::string::npos);
   EXPECT_NE(error_of([] { NamedPolicy({""}); }).find("which is no op"), std::string::npos);
+  EXPECT_NE(error_of([] { NamedPolicy({"@even"}); }).find("which is no op"), std::string::npos);
+  EXPECT_NE(error_of([] { NamedPolicy({"mlp/linear@odd"}); }).find("'linear@odd', which is no op"),
+            std::string::npos);
 }
 
 TEST(MemoryPolicy, AmountsOfMemory) {
@@ -97,8 +118,8 @@ int64_t planned_bytes(const ModelConfig& config, const Precision& precision, siz
   std::vector<std::string> recompute, offload;
   for (size_t i = 0; i < levels; ++i) {
     const PolicyLevel& r = policy_levels()[i];
-    recompute.insert(recompute.end(), r.recompute.begin(), r.recompute.end());
-    offload.insert(offload.end(), r.offload.begin(), r.offload.end());
+    add_names(recompute, r.recompute);
+    add_names(offload, r.offload);
   }
   const Model model(config, precision, {}, Backing::nothing);
   const NamedPolicy policy(recompute, offload);
@@ -135,7 +156,7 @@ TEST(MemoryPolicy, ALayerComputedAgainKeepsItsStreamsOnly) {
     ModelConfig m = preset_with_vocab(preset);
     const auto with_layers = [&](int64_t layers) {
       m.layers = layers;
-      return planned_bytes(m, Precision::f32(), 4);
+      return planned_bytes(m, Precision::f32(), static_cast<size_t>(recompute_levels()));
     };
     const int64_t router_state = m.moe.router == RouterKind::zaya ? m.moe.router_width : 0;
     const auto streams = static_cast<double>(4 * 256 * (2 * m.width + router_state) * 4);
