@@ -21,8 +21,9 @@ namespace layout = checkpoint_layout;
 
 namespace {
 
-constexpr size_t kWriteBytes = 4 << 20;
-const std::string kNoHash(32, '0');  // stands for the hash of data that is not written yet
+constexpr size_t kCopyBytes = 4 << 20;     // of a thread's turn
+constexpr size_t kWriteBytes = 256 << 10;  // hashed, checked and copied by the system: while it is in a cache
+const std::string kNoHash(32, '0');        // stands for the hash of data that is not written yet
 
 template <class F>
 double seconds_of(F&& work) {
@@ -269,8 +270,8 @@ void CheckpointWriter::take_snapshot(Plan& plan) {
       INGOT_CHECK(item.data != nullptr || size == 0, "'{}' is fetched when it is written: save synchronously",
                   item.name);
       const auto* from = static_cast<const std::byte*>(item.data);
-      for (size_t at = 0; at < size; at += kWriteBytes)
-        copies.push_back({to + at, from + at, std::min(kWriteBytes, size - at)});
+      for (size_t at = 0; at < size; at += kCopyBytes)
+        copies.push_back({to + at, from + at, std::min(kCopyBytes, size - at)});
       item.data = to;
       to += round_up(static_cast<int64_t>(size), 64);
     }
